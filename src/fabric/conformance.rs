@@ -1,0 +1,1 @@
+//! The contract's tests, written once, generic over the provider.

@@ -1,0 +1,188 @@
+//! What moves bytes between processes: the contract that `verbs`, `shm` and `sim` keep.
+//!
+//! The contract is shaped like RDMA verbs, because that is the provider with the least freedom. A provider is chosen at
+//! start-up and dispatched statically: everything above is generic over [`Fabric`].
+//!
+//! # What every provider promises
+//!
+//! - **States.** A queue pair goes RESET → INIT → RTR → RTS by [`Qp::connect`], to ERR by itself or by
+//!   [`Qp::modify`], and back to RESET by [`Qp::modify`]. Any other transition is refused and changes nothing.
+//! - **Order.** Bytes of an earlier write of the same queue pair are visible before bytes of a later one where
+//!   [`Capabilities::ordered_writes`] says so; within one write, the last 8 bytes (8-aligned) become visible last and in
+//!   one piece where [`Capabilities::ordered_within_write`] says so. The reader loads them with Acquire.
+//! - **Protection.** The responder's key, bounds and access are enforced: a violation completes with
+//!   [`WcStatus::RemAccess`] on the requester, and both ends go to ERR.
+//! - **Vanished peer.** Work to a vanished peer completes with [`WcStatus::RetryExc`] within the provider's budget;
+//!   work behind it completes with [`WcStatus::WrFlush`]; each exactly once. `shm` knows at once.
+//! - **Accounting.** A full send queue is [`PostError::QueueFull`] before anything was posted, never an overflow.
+//! - **Generations.** A connection attempt names its generation; completions of an older generation are never
+//!   delivered after [`Qp::modify`] to RESET.
+//!
+//! The suite in [`conformance`] checks this on every provider.
+
+mod address;
+#[cfg(test)]
+pub mod conformance;
+pub mod shm;
+mod types;
+#[cfg(feature = "verbs")]
+pub mod verbs;
+
+pub use address::{QpAddress, RegionAddress};
+pub use types::{
+    Access, Capabilities, Cause, Completion, PostError, QpConfig, QpState, RemoteAddr, Sge, WcOpcode, WcStatus, Work,
+    WorkOp,
+};
+
+use crate::error::Result;
+use crate::sync::Arc;
+use core::ptr::NonNull;
+use core::time::Duration;
+
+/// One provider, opened. Threads: any.
+pub trait Fabric: Send + Sync + Sized + 'static {
+    /// Registered memory.
+    type Region: Region;
+    /// Completion queue; one per poller.
+    type Cq: Cq;
+    /// Queue pair.
+    type Qp: Qp<Region = Self::Region>;
+    /// What an idle poller sleeps on.
+    type Waker: Waker;
+
+    /// The provider's name in options, logs and the deployment digest.
+    const NAME: &'static str;
+
+    /// What this instance can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Allocates zeroed memory and registers it. The address peers use ([`Region::iova`]) never changes.
+    ///
+    /// # Errors
+    /// `OsError` or `ResourceLimit` when the memory cannot be had or locked.
+    fn allocate(&self, bytes: usize, access: Access) -> Result<Self::Region>;
+
+    /// Makes a completion queue with room for `depth` completions.
+    ///
+    /// # Errors
+    /// `OsError` or `ResourceLimit`.
+    fn create_cq(&self, depth: u32) -> Result<Arc<Self::Cq>>;
+
+    /// Makes what one poller sleeps on.
+    ///
+    /// # Errors
+    /// `OsError`.
+    fn create_waker(&self) -> Result<Arc<Self::Waker>>;
+
+    /// Makes a queue pair in RESET.
+    ///
+    /// `config.exposed` are the regions the peer may reach through it. `waker` is rung by the peer's
+    /// [`Qp::doorbell`], if the provider can.
+    ///
+    /// # Errors
+    /// `OsError` or `ResourceLimit`.
+    fn create_qp(
+        &self,
+        config: &QpConfig,
+        exposed: &[Self::Region],
+        send_cq: &Arc<Self::Cq>,
+        recv_cq: &Arc<Self::Cq>,
+        waker: Option<&Arc<Self::Waker>>,
+    ) -> Result<Self::Qp>;
+}
+
+/// Registered memory. Clones name the same memory, which lives until the last one is dropped.
+///
+/// Peers change it at any time: it is touched through raw pointers and atomics only, never through `&mut`.
+pub trait Region: Clone + Send + Sync + 'static {
+    /// Where it is mapped here. Page-aligned.
+    fn base(&self) -> NonNull<u8>;
+    /// Length in bytes.
+    fn bytes(&self) -> usize;
+    /// Key for local work.
+    fn lkey(&self) -> u32;
+    /// What a peer needs to reach it.
+    fn address(&self) -> RegionAddress;
+}
+
+/// Completion queue. Threads: one poller at a time may call `poll`; others wait.
+pub trait Cq: Send + Sync + 'static {
+    /// Takes up to `out.len()` completions, oldest first; returns how many. Never blocks.
+    fn poll(&self, out: &mut [Completion]) -> usize;
+}
+
+/// Queue pair: one end of a lane's connection. Threads: any; posts of different threads do not mix within a chain.
+pub trait Qp: Send + Sync + 'static {
+    /// The provider's registered memory.
+    type Region: Region;
+
+    /// Its number on this host; appears in completions and logs.
+    fn number(&self) -> u32;
+
+    /// What the peer needs for [`Qp::connect`]. Fresh after each return to RESET.
+    fn address(&self) -> QpAddress;
+
+    /// RESET → RTS, connected to the peer whose [`Qp::address`] this is. Blocks until the peer's regions are reachable,
+    /// at most `timeout`. On failure the queue pair is in RESET or ERR and nothing else has changed.
+    ///
+    /// # Errors
+    /// `ShardUnreachable` when the peer cannot be reached or refuses; `WrongState` unless in RESET.
+    fn connect(&self, peer: &QpAddress, timeout: Duration) -> Result<()>;
+
+    /// Present state. One atomic load.
+    fn state(&self) -> QpState;
+
+    /// Why it went to ERR, if it did by itself.
+    fn cause(&self) -> Option<Cause>;
+
+    /// To ERR (from any state: outstanding work is flushed) or to RESET (from ERR: completions are purged or fenced).
+    ///
+    /// # Errors
+    /// `WrongState` for any other transition.
+    fn modify(&self, to: QpState) -> Result<()>;
+
+    /// Lets the peer reach one region more. When it returns, the peer can use `region.address()`.
+    ///
+    /// # Errors
+    /// `ShardUnreachable` when the peer is gone, `OsError` otherwise.
+    fn expose(&self, region: &Self::Region, timeout: Duration) -> Result<()>;
+
+    /// Peer memory that can be written and read with plain instructions, where the provider has such (`shm`).
+    ///
+    /// The pointer stays mapped as long as this queue pair lives, even after ERR: a late store lands in memory that
+    /// nobody reads. Commit by an 8-byte Release store, then [`Qp::doorbell`].
+    ///
+    /// None: not that kind of provider, or no such key, bounds or access.
+    fn window(&self, remote: RemoteAddr, bytes: usize, access: Access) -> Option<NonNull<u8>>;
+
+    /// Tells the peer's poller, if it sleeps, that a word was stored through a window. Cheap when it is awake.
+    fn doorbell(&self);
+
+    /// Posts a chain of work with one doorbell. All of it or none.
+    ///
+    /// # Safety
+    /// Local memory named by the work stays valid until it completes (an unsignaled one: until a later signaled one of
+    /// the same queue pair has).
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was posted.
+    unsafe fn post(&self, chain: &[Work<'_>]) -> core::result::Result<(), PostError>;
+
+    /// Lets `count` more write-with-immediate of the peer complete here (receives without memory).
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was posted.
+    fn post_receives(&self, count: u32) -> core::result::Result<(), PostError>;
+}
+
+/// What an idle poller sleeps on. Protocol: `arm`, look at all memory once more, then `wait`, then `disarm`.
+pub trait Waker: Send + Sync + 'static {
+    /// Asks peers to ring. After it returns, every commit that is not yet visible here will ring.
+    fn arm(&self);
+    /// Sleeps until a ring or [`Waker::notify`], at most `timeout`. True if rung.
+    fn wait(&self, timeout: Duration) -> bool;
+    /// Peers need not ring any more.
+    fn disarm(&self);
+    /// Rings from this process. Threads: any.
+    fn notify(&self);
+}

@@ -1,0 +1,11 @@
+//! reclane: RDMA transport for parameter servers, with a C ABI.
+//!
+//! docs/architecture.md is the map: rooms, their borders and the invariants between them.
+
+pub mod error;
+pub mod fabric;
+pub mod ids;
+pub mod ps;
+pub mod sync;
+pub mod time;
+pub mod wire;

@@ -1,0 +1,134 @@
+//! What holds the rows of one shard: the built-in table, or a C++ engine behind callbacks.
+
+use crate::ids::TableTag;
+use crate::wire::RpcStatus;
+use crate::wire::payload::{Command, TableSpec};
+
+/// Rows in memory that a peer may be changing at the same time: read once, never through a reference.
+#[derive(Clone, Copy, Debug)]
+pub struct RowsIn {
+    /// The first row.
+    pub first: *const u8,
+    /// Bytes from one row to the next.
+    pub stride: usize,
+    /// Bytes of one row.
+    pub row_bytes: u32,
+}
+
+/// One row in place, for `direct_sg`.
+#[derive(Clone, Copy, Debug)]
+pub struct RowRef {
+    /// NULL when the key is missing: a zero row is meant.
+    pub address: *const u8,
+    /// Bytes of the row.
+    pub bytes: u32,
+    /// Local key of the registered region that holds it.
+    pub lkey: u32,
+}
+
+/// What a GET found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GetStats {
+    /// Keys without a row.
+    pub missing_rows: u32,
+}
+
+/// What the transport must know of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableShape {
+    /// f32 elements of a row.
+    pub dim: u32,
+}
+
+impl TableShape {
+    /// Bytes of a row.
+    #[inline]
+    #[must_use]
+    pub fn row_bytes(self) -> u32 {
+        self.dim * 4
+    }
+}
+
+/// The rows of one shard. Threads: any; `worker` is distinct among concurrent calls and below the number given to the
+/// store at its making.
+///
+/// A call that fails has changed nothing that a later call could see half-done, or says so in its own documentation.
+/// A panic in a call is answered with [`RpcStatus::InternalError`].
+pub trait Store: Send + Sync + 'static {
+    /// Creates a table or finds the same one again.
+    ///
+    /// # Errors
+    /// `InvalidPayload` when a table of this name exists with another spec.
+    fn init_table(&self, worker: u32, spec: &TableSpec) -> Result<TableTag, RpcStatus>;
+
+    /// The shape of a table. Called for each request: must be cheap.
+    fn shape(&self, table: TableTag) -> Option<TableShape>;
+
+    /// Fetches what `get` of these keys will touch first. Only a hint.
+    fn prefetch(&self, table: TableTag, keys: &[u64]) {
+        let _ = (table, keys);
+    }
+
+    /// Writes one row for each key to `out`, in order; a missing key gives a zero row. `ahead` are the keys of the call
+    /// that follows: a hint to fetch.
+    ///
+    /// # Safety
+    /// `out` is valid for writes of `keys.len() * row_bytes` bytes, 4-aligned; a peer may read it meanwhile.
+    ///
+    /// # Errors
+    /// Any status.
+    unsafe fn get(
+        &self,
+        worker: u32,
+        table: TableTag,
+        keys: &[u64],
+        ahead: &[u64],
+        out: *mut u8,
+    ) -> Result<GetStats, RpcStatus>;
+
+    /// Names the rows in place and keeps each from being freed or torn until [`Store::unpin`] of the returned token.
+    ///
+    /// # Errors
+    /// `None`-like refusal: [`RpcStatus::InternalError`] makes the caller copy instead.
+    fn pin(&self, worker: u32, table: TableTag, keys: &[u64], rows: &mut Vec<RowRef>) -> Result<u64, RpcStatus> {
+        let _ = (worker, table, keys, rows);
+        Err(RpcStatus::InternalError)
+    }
+
+    /// Lets pinned rows go.
+    fn unpin(&self, worker: u32, token: u64) {
+        let _ = (worker, token);
+    }
+
+    /// Sets rows.
+    ///
+    /// # Safety
+    /// `rows` is valid for reads of `keys.len()` rows of the table's width, 4-aligned; a peer may write it meanwhile.
+    ///
+    /// # Errors
+    /// Any status.
+    unsafe fn put(&self, worker: u32, table: TableTag, keys: &[u64], rows: RowsIn) -> Result<(), RpcStatus>;
+
+    /// Applies gradients, in the order of `keys`; a key that occurs twice is updated twice. `flat` tells which of the
+    /// two operations the client used (both carry the same thing).
+    ///
+    /// # Safety
+    /// As for [`Store::put`].
+    ///
+    /// # Errors
+    /// Any status.
+    unsafe fn update(
+        &self,
+        worker: u32,
+        table: TableTag,
+        keys: &[u64],
+        gradients: RowsIn,
+        flat: bool,
+    ) -> Result<(), RpcStatus>;
+
+    /// A word to the store as a whole.
+    ///
+    /// # Errors
+    /// `InternalError` when it cannot be done; `InvalidPayload` when the store does not know it.
+    fn command(&self, worker: u32, command: &Command) -> Result<(), RpcStatus>;
+}

@@ -1,0 +1,284 @@
+//! The two 64-byte headers.
+
+use super::geometry::{HEADER_BYTES, INLINE_BYTES};
+use super::{Progress, Word};
+
+/// Bits of [`RequestHeader::flags`].
+pub mod flags {
+    /// GET: the client would like rows sent straight from the table's registered memory.
+    pub const DIRECT: u8 = 1 << 0;
+    /// GET: the server may copy instead when it cannot send directly.
+    pub const COPY_ALLOWED: u8 = 1 << 1;
+    /// The inline area starts with a [`RemoteBuffer`](super::RemoteBuffer): GET answers go there, PUT and UPDATE rows
+    /// are read from there.
+    pub const REMOTE_BUFFER: u8 = 1 << 2;
+    /// The checksum field is filled, and the answer's must be too.
+    pub const CHECKSUM: u8 = 1 << 3;
+    /// GET: the client reads the answer in place while it grows; publish progress.
+    pub const PROGRESS: u8 = 1 << 4;
+    /// All bits that have a meaning.
+    pub const KNOWN: u8 = DIRECT | COPY_ALLOWED | REMOTE_BUFFER | CHECKSUM | PROGRESS;
+}
+
+/// Memory of the client that the server may write (GET) or read (PUT-v2 `read`), named by key and address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RemoteBuffer {
+    /// Address in the owner's numbering (iova).
+    pub address: u64,
+    /// Remote key.
+    pub rkey: u32,
+    /// Length in bytes.
+    pub bytes: u32,
+}
+
+impl RemoteBuffer {
+    /// Bytes it takes in the inline area.
+    pub const BYTES: usize = 16;
+}
+
+/// A request, as it lies in the server's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestHeader {
+    /// An [`Op`](super::Op) code; unchecked when decoded.
+    pub op: u8,
+    /// Bits of [`flags`].
+    pub flags: u8,
+    /// Tag of the table.
+    pub table: u16,
+    /// Number of keys; 0 for INIT_TABLE and COMMAND.
+    pub key_count: u32,
+    /// The client's request number: unique within the client's incarnation, the same on a retry.
+    pub sequence: u64,
+    /// Bytes in the slot's payload area.
+    pub payload_bytes: u32,
+    /// CRC32C over header and payload when [`flags::CHECKSUM`] is set, else 0.
+    pub checksum: u32,
+    /// GET: bytes of the dense answer that the client expects, `key_count * row_bytes`. Otherwise the most it takes.
+    pub response_bytes: u32,
+    /// The shard that the client means.
+    pub shard: u16,
+    /// How far below `sequence` the client's lowest unacknowledged request lies; saturates.
+    pub acked_distance: u16,
+    /// Keys when they fit, after the remote buffer if there is one.
+    pub inline: [u8; INLINE_BYTES],
+    /// The word that commits the request. Written last.
+    pub commit: Word,
+}
+
+/// An answer, as it lies in the client's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ResponseHeader {
+    /// An [`RpcStatus`](super::RpcStatus) code; unchecked when decoded.
+    pub status: i32,
+    /// Bytes of the answer: inline when they fit, else right-aligned before this header (or in the remote buffer).
+    pub response_bytes: u32,
+    /// Echo of the request's number.
+    pub sequence: u64,
+    /// CRC32C over header and payload when the request asked for it, else 0.
+    pub checksum: u32,
+    /// INIT_TABLE: the tag. Otherwise 0.
+    pub aux: u32,
+    /// The answer when it fits.
+    pub inline: [u8; INLINE_BYTES],
+    /// Rows readable so far.
+    pub progress: Progress,
+    /// The word that completes the answer. Written last.
+    pub word: Word,
+}
+
+/// Offsets of the response header's live fields, for those who poll it in place.
+pub mod response_offsets {
+    /// The [`Progress`](super::Progress) word.
+    pub const PROGRESS: usize = 48;
+    /// The [`Word`](super::Word).
+    pub const WORD: usize = 56;
+}
+
+const REQUEST_CHECKSUM_AT: usize = 20;
+const RESPONSE_CHECKSUM_AT: usize = 16;
+
+fn u16_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
+    (u64::from(u32_at(bytes, at + 4)) << 32) | u64::from(u32_at(bytes, at))
+}
+
+impl RequestHeader {
+    /// Decodes; every bit pattern is a value, nothing is judged here.
+    #[inline]
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> RequestHeader {
+        let mut inline = [0; INLINE_BYTES];
+        inline.copy_from_slice(&bytes[32..56]);
+        RequestHeader {
+            op: bytes[0],
+            flags: bytes[1],
+            table: u16_at(bytes, 2),
+            key_count: u32_at(bytes, 4),
+            sequence: u64_at(bytes, 8),
+            payload_bytes: u32_at(bytes, 16),
+            checksum: u32_at(bytes, REQUEST_CHECKSUM_AT),
+            response_bytes: u32_at(bytes, 24),
+            shard: u16_at(bytes, 28),
+            acked_distance: u16_at(bytes, 30),
+            inline,
+            commit: Word(u64_at(bytes, 56)),
+        }
+    }
+
+    /// Encodes.
+    #[inline]
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0] = self.op;
+        bytes[1] = self.flags;
+        bytes[2..4].copy_from_slice(&self.table.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.key_count.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.checksum.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.response_bytes.to_le_bytes());
+        bytes[28..30].copy_from_slice(&self.shard.to_le_bytes());
+        bytes[30..32].copy_from_slice(&self.acked_distance.to_le_bytes());
+        bytes[32..56].copy_from_slice(&self.inline);
+        bytes[56..64].copy_from_slice(&self.commit.0.to_le_bytes());
+        bytes
+    }
+
+    /// The remote buffer named in the inline area, if the flag says so.
+    #[inline]
+    #[must_use]
+    pub fn remote_buffer(&self) -> Option<RemoteBuffer> {
+        if self.flags & flags::REMOTE_BUFFER == 0 {
+            return None;
+        }
+        let low = |at: usize| {
+            u32::from_le_bytes([self.inline[at], self.inline[at + 1], self.inline[at + 2], self.inline[at + 3]])
+        };
+        Some(RemoteBuffer { address: (u64::from(low(4)) << 32) | u64::from(low(0)), rkey: low(8), bytes: low(12) })
+    }
+
+    /// Names a remote buffer in the inline area.
+    #[inline]
+    pub fn set_remote_buffer(&mut self, buffer: RemoteBuffer) {
+        self.flags |= flags::REMOTE_BUFFER;
+        self.inline[0..8].copy_from_slice(&buffer.address.to_le_bytes());
+        self.inline[8..12].copy_from_slice(&buffer.rkey.to_le_bytes());
+        self.inline[12..16].copy_from_slice(&buffer.bytes.to_le_bytes());
+    }
+
+    /// Where the keys begin in the inline area: they lie there when `key_count * 8` bytes fit behind this offset, else
+    /// at the start of the payload.
+    #[inline]
+    #[must_use]
+    pub fn inline_keys_at(flags: u8) -> usize {
+        if flags & flags::REMOTE_BUFFER == 0 { 0 } else { RemoteBuffer::BYTES }
+    }
+
+    /// Whether the keys travel in the header.
+    #[inline]
+    #[must_use]
+    pub fn keys_are_inline(flags: u8, key_count: u32) -> bool {
+        key_count as usize * 8 + RequestHeader::inline_keys_at(flags) <= INLINE_BYTES
+    }
+}
+
+impl ResponseHeader {
+    /// Decodes; every bit pattern is a value, nothing is judged here.
+    #[inline]
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> ResponseHeader {
+        let mut inline = [0; INLINE_BYTES];
+        inline.copy_from_slice(&bytes[24..48]);
+        ResponseHeader {
+            status: u32_at(bytes, 0).cast_signed(),
+            response_bytes: u32_at(bytes, 4),
+            sequence: u64_at(bytes, 8),
+            checksum: u32_at(bytes, RESPONSE_CHECKSUM_AT),
+            aux: u32_at(bytes, 20),
+            inline,
+            progress: Progress(u64_at(bytes, response_offsets::PROGRESS)),
+            word: Word(u64_at(bytes, response_offsets::WORD)),
+        }
+    }
+
+    /// Encodes.
+    #[inline]
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0..4].copy_from_slice(&self.status.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.response_bytes.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.checksum.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.aux.to_le_bytes());
+        bytes[24..48].copy_from_slice(&self.inline);
+        bytes[48..56].copy_from_slice(&self.progress.0.to_le_bytes());
+        bytes[56..64].copy_from_slice(&self.word.0.to_le_bytes());
+        bytes
+    }
+}
+
+/// CRC32C (Castagnoli, as in iSCSI, RFC 3720) over the header with its checksum field zeroed, then the payload.
+/// The commit word is covered, so a checksum of another generation or use never fits.
+#[must_use]
+pub fn request_checksum(header: &[u8; HEADER_BYTES], payload: &[u8]) -> u32 {
+    let mut covered = *header;
+    covered[REQUEST_CHECKSUM_AT..REQUEST_CHECKSUM_AT + 4].fill(0);
+    crc32c::crc32c_append(crc32c::crc32c(&covered), payload)
+}
+
+/// The same for an answer; the progress word is not covered, for it changes while the answer grows.
+#[must_use]
+pub fn response_checksum(header: &[u8; HEADER_BYTES], payload: &[u8]) -> u32 {
+    let mut covered = *header;
+    covered[RESPONSE_CHECKSUM_AT..RESPONSE_CHECKSUM_AT + 4].fill(0);
+    covered[response_offsets::PROGRESS..response_offsets::PROGRESS + 8].fill(0);
+    crc32c::crc32c_append(crc32c::crc32c(&covered), payload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn request_round_trip(bytes in proptest::array::uniform32(any::<u8>()), more in proptest::array::uniform32(any::<u8>())) {
+            let mut whole = [0; HEADER_BYTES];
+            whole[..32].copy_from_slice(&bytes);
+            whole[32..].copy_from_slice(&more);
+            prop_assert_eq!(RequestHeader::from_bytes(&whole).to_bytes(), whole);
+            prop_assert_eq!(ResponseHeader::from_bytes(&whole).to_bytes(), whole);
+        }
+
+        #[test]
+        fn one_flipped_bit_changes_the_checksum(bit in 0_usize..512, payload in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let header = RequestHeader::from_bytes(&[0x5a; HEADER_BYTES]).to_bytes();
+            let sum = request_checksum(&header, &payload);
+            let mut torn = header;
+            torn[bit / 8] ^= 1 << (bit % 8);
+            let in_field = (REQUEST_CHECKSUM_AT..REQUEST_CHECKSUM_AT + 4).contains(&(bit / 8));
+            prop_assert_eq!(request_checksum(&torn, &payload) == sum, in_field);
+        }
+    }
+
+    #[test]
+    fn remote_buffer_and_inline_keys_share_the_inline_area() {
+        let mut header = RequestHeader::from_bytes(&[0; HEADER_BYTES]);
+        assert_eq!(header.remote_buffer(), None);
+        let buffer = RemoteBuffer { address: 0x1122_3344_5566_7788, rkey: 0x99aa_bbcc, bytes: 4096 };
+        header.set_remote_buffer(buffer);
+        assert_eq!(header.remote_buffer(), Some(buffer));
+        assert!(RequestHeader::keys_are_inline(0, 3) && !RequestHeader::keys_are_inline(0, 4));
+        let with_buffer = flags::REMOTE_BUFFER;
+        assert!(RequestHeader::keys_are_inline(with_buffer, 1) && !RequestHeader::keys_are_inline(with_buffer, 2));
+    }
+}

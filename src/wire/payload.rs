@@ -1,0 +1,224 @@
+//! Payloads of the rare requests (INIT_TABLE, COMMAND) and sizes of the frequent ones.
+
+use super::RpcStatus;
+
+/// Most bytes of a table or command name.
+pub const NAME_BYTES_MAX: usize = 63;
+/// Widest row: 64 KiB of f32.
+pub const DIM_MAX: u32 = 16384;
+
+/// The optimizer that UPDATE applies.
+#[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Optimizer {
+    /// `w -= lr * g`.
+    Sgd = 0,
+    /// `a += g * g; w -= lr * g / (sqrt(a) + eps)`, one accumulator per element.
+    Adagrad = 1,
+    /// The same with one accumulator per row, fed with the mean of `g * g`.
+    RowwiseAdagrad = 2,
+    /// `w += g`, exact for integers: for tests that add up.
+    Add = 3,
+}
+
+impl Optimizer {
+    /// The optimizer with this code.
+    #[must_use]
+    pub fn from_code(code: u32) -> Option<Optimizer> {
+        match code {
+            0 => Some(Optimizer::Sgd),
+            1 => Some(Optimizer::Adagrad),
+            2 => Some(Optimizer::RowwiseAdagrad),
+            3 => Some(Optimizer::Add),
+            _ => None,
+        }
+    }
+}
+
+/// What INIT_TABLE asks for. A second INIT_TABLE of the same name must agree in everything; it then answers the same tag.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TableSpec {
+    /// 1..=63 bytes, UTF-8.
+    pub name: String,
+    /// Keys `0..num_embeddings` are expected and get dense storage; others are taken too. 0: no expectation.
+    pub num_embeddings: u64,
+    /// f32 elements per row, 1..=[`DIM_MAX`].
+    pub dim: u32,
+    /// How UPDATE changes rows.
+    pub optimizer: Optimizer,
+    /// Learning rate; finite and positive (ignored by [`Optimizer::Add`]).
+    pub learning_rate: f32,
+    /// Adagrad's epsilon; finite, not negative.
+    pub epsilon: f32,
+    /// Adagrad's initial accumulator; finite, not negative.
+    pub initial_accumulator: f32,
+}
+
+const SPEC_FIXED_BYTES: usize = 36;
+
+impl TableSpec {
+    /// Layout: num_embeddings u64, dim u32, optimizer u32, learning_rate f32, epsilon f32, initial_accumulator f32,
+    /// name length u32, reserved u32, name.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(SPEC_FIXED_BYTES + self.name.len());
+        out.extend_from_slice(&self.num_embeddings.to_le_bytes());
+        out.extend_from_slice(&self.dim.to_le_bytes());
+        out.extend_from_slice(&(self.optimizer as u32).to_le_bytes());
+        out.extend_from_slice(&self.learning_rate.to_le_bytes());
+        out.extend_from_slice(&self.epsilon.to_le_bytes());
+        out.extend_from_slice(&self.initial_accumulator.to_le_bytes());
+        out.extend_from_slice(&u32::try_from(self.name.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend_from_slice(&0_u32.to_le_bytes());
+        out.extend_from_slice(self.name.as_bytes());
+        out
+    }
+
+    /// Decodes and judges.
+    ///
+    /// # Errors
+    /// [`RpcStatus::InvalidPayload`] for anything that [`TableSpec::encode`] of a valid spec cannot produce.
+    pub fn decode(bytes: &[u8]) -> Result<TableSpec, RpcStatus> {
+        let word = |at: usize| -> Result<u32, RpcStatus> {
+            let slice = bytes.get(at..at + 4).ok_or(RpcStatus::InvalidPayload)?;
+            Ok(u32::from_le_bytes([slice[0], slice[1], slice[2], slice[3]]))
+        };
+        let real = |at: usize| -> Result<f32, RpcStatus> { Ok(f32::from_bits(word(at)?)) };
+        let num_embeddings = (u64::from(word(4)?) << 32) | u64::from(word(0)?);
+        let name_bytes = word(28)? as usize;
+        if word(32)? != 0 || bytes.len() != SPEC_FIXED_BYTES + name_bytes.min(NAME_BYTES_MAX + 1) {
+            return Err(RpcStatus::InvalidPayload);
+        }
+        let name = core::str::from_utf8(&bytes[SPEC_FIXED_BYTES..]).map_err(|_| RpcStatus::InvalidPayload)?;
+        let spec = TableSpec {
+            name: name.to_owned(),
+            num_embeddings,
+            dim: word(8)?,
+            optimizer: Optimizer::from_code(word(12)?).ok_or(RpcStatus::InvalidPayload)?,
+            learning_rate: real(16)?,
+            epsilon: real(20)?,
+            initial_accumulator: real(24)?,
+        };
+        spec.problem().map_or(Ok(spec), |_| Err(RpcStatus::InvalidPayload))
+    }
+
+    /// What is wrong with this spec, if anything, in words for its author.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        let not_negative = |x: f32| x.is_finite() && x >= 0.0;
+        if self.name.is_empty() || self.name.len() > NAME_BYTES_MAX {
+            return Some(format!("table name '{}' must have 1..={NAME_BYTES_MAX} bytes", self.name));
+        }
+        if self.name.chars().any(char::is_control) {
+            return Some("table name must not contain control characters".to_owned());
+        }
+        if self.dim == 0 || self.dim > DIM_MAX {
+            return Some(format!("table '{}': dim {} is outside 1..={DIM_MAX}", self.name, self.dim));
+        }
+        if self.optimizer != Optimizer::Add && !(self.learning_rate.is_finite() && self.learning_rate > 0.0) {
+            return Some(format!("table '{}': learning rate {} must be positive", self.name, self.learning_rate));
+        }
+        if !not_negative(self.epsilon) || !not_negative(self.initial_accumulator) {
+            return Some(format!("table '{}': epsilon and initial accumulator must not be negative", self.name));
+        }
+        None
+    }
+}
+
+/// A word to the store as a whole.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// Forgets all rows of all tables; tables stay.
+    Clear,
+    /// Asks the store to save itself under this name.
+    Save(String),
+    /// Asks the store to load what was saved under this name.
+    Load(String),
+}
+
+impl Command {
+    /// Layout: code u32, argument bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let (code, argument) = match self {
+            Command::Clear => (1_u32, ""),
+            Command::Save(path) => (2, path.as_str()),
+            Command::Load(path) => (3, path.as_str()),
+        };
+        let mut out = code.to_le_bytes().to_vec();
+        out.extend_from_slice(argument.as_bytes());
+        out
+    }
+
+    /// Decodes and judges.
+    ///
+    /// # Errors
+    /// [`RpcStatus::InvalidPayload`] for an unknown code, a name that is not UTF-8, or one where none belongs.
+    pub fn decode(bytes: &[u8]) -> Result<Command, RpcStatus> {
+        let (code, argument) = bytes.split_at_checked(4).ok_or(RpcStatus::InvalidPayload)?;
+        let argument = core::str::from_utf8(argument).map_err(|_| RpcStatus::InvalidPayload)?;
+        match (u32::from_le_bytes([code[0], code[1], code[2], code[3]]), argument) {
+            (1, "") => Ok(Command::Clear),
+            (2, path) if !path.is_empty() => Ok(Command::Save(path.to_owned())),
+            (3, path) if !path.is_empty() => Ok(Command::Load(path.to_owned())),
+            _ => Err(RpcStatus::InvalidPayload),
+        }
+    }
+}
+
+/// Bytes of one key-and-row block of UPDATE.
+#[must_use]
+pub fn block_bytes(row_bytes: u32) -> usize {
+    8 + row_bytes as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn spec() -> TableSpec {
+        TableSpec {
+            name: "users".to_owned(),
+            num_embeddings: 1 << 40,
+            dim: 32,
+            optimizer: Optimizer::Adagrad,
+            learning_rate: 0.05,
+            epsilon: 1e-8,
+            initial_accumulator: 0.1,
+        }
+    }
+
+    #[test]
+    fn spec_and_commands_round_trip() {
+        assert_eq!(TableSpec::decode(&spec().encode()), Ok(spec()));
+        for command in [Command::Clear, Command::Save("a/b".to_owned()), Command::Load("x".to_owned())] {
+            assert_eq!(Command::decode(&command.encode()), Ok(command));
+        }
+        assert_eq!(Command::decode(&[2, 0, 0, 0]), Err(RpcStatus::InvalidPayload));
+        assert_eq!(Command::decode(&[1, 0, 0]), Err(RpcStatus::InvalidPayload));
+    }
+
+    #[test]
+    fn bad_specs_are_named() {
+        assert!(TableSpec { dim: 0, ..spec() }.problem().is_some_and(|p| p.contains("dim 0")));
+        assert!(TableSpec { learning_rate: f32::NAN, ..spec() }.problem().is_some());
+        assert!(TableSpec { name: "x".repeat(64), ..spec() }.problem().is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+            let _ = TableSpec::decode(&bytes);
+            let _ = Command::decode(&bytes);
+        }
+
+        #[test]
+        fn what_decodes_encodes_back(mut bytes in Just(spec().encode()), at in 0_usize..41, byte in any::<u8>()) {
+            bytes[at] = byte;
+            if let Ok(decoded) = TableSpec::decode(&bytes) {
+                prop_assert_eq!(decoded.encode(), bytes);
+            }
+        }
+    }
+}
