@@ -5,7 +5,9 @@
 pub mod error;
 pub mod fabric;
 pub mod ids;
+pub mod lane;
 pub mod ps;
+pub mod rpc;
 pub mod sync;
 pub mod time;
 pub mod wire;

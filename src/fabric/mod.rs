@@ -36,11 +36,12 @@ pub use types::{
 
 use crate::error::Result;
 use crate::sync::Arc;
+use core::fmt::Debug;
 use core::ptr::NonNull;
 use core::time::Duration;
 
 /// One provider, opened. Threads: any.
-pub trait Fabric: Send + Sync + Sized + 'static {
+pub trait Fabric: Debug + Send + Sync + Sized + 'static {
     /// Registered memory.
     type Region: Region;
     /// Completion queue; one per poller.
@@ -94,7 +95,7 @@ pub trait Fabric: Send + Sync + Sized + 'static {
 /// Registered memory. Clones name the same memory, which lives until the last one is dropped.
 ///
 /// Peers change it at any time: it is touched through raw pointers and atomics only, never through `&mut`.
-pub trait Region: Clone + Send + Sync + 'static {
+pub trait Region: Debug + Clone + Send + Sync + 'static {
     /// Where it is mapped here. Page-aligned.
     fn base(&self) -> NonNull<u8>;
     /// Length in bytes.
@@ -106,13 +107,13 @@ pub trait Region: Clone + Send + Sync + 'static {
 }
 
 /// Completion queue. Threads: one poller at a time may call `poll`; others wait.
-pub trait Cq: Send + Sync + 'static {
+pub trait Cq: Debug + Send + Sync + 'static {
     /// Takes up to `out.len()` completions, oldest first; returns how many. Never blocks.
     fn poll(&self, out: &mut [Completion]) -> usize;
 }
 
 /// Queue pair: one end of a lane's connection. Threads: any; posts of different threads do not mix within a chain.
-pub trait Qp: Send + Sync + 'static {
+pub trait Qp: Debug + Send + Sync + 'static {
     /// The provider's registered memory.
     type Region: Region;
 
@@ -176,7 +177,7 @@ pub trait Qp: Send + Sync + 'static {
 }
 
 /// What an idle poller sleeps on. Protocol: `arm`, look at all memory once more, then `wait`, then `disarm`.
-pub trait Waker: Send + Sync + 'static {
+pub trait Waker: Debug + Send + Sync + 'static {
     /// Asks peers to ring. After it returns, every commit that is not yet visible here will ring.
     fn arm(&self);
     /// Sleeps until a ring or [`Waker::notify`], at most `timeout`. True if rung.

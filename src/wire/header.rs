@@ -47,7 +47,7 @@ pub struct RequestHeader {
     pub table: u16,
     /// Number of keys; 0 for INIT_TABLE and COMMAND.
     pub key_count: u32,
-    /// The client's request number: unique within the client's incarnation, the same on a retry.
+    /// The request's identity within the client's incarnation, the same on a retry: see [`RequestHeader::identity`].
     pub sequence: u64,
     /// Bytes in the slot's payload area.
     pub payload_bytes: u32,
@@ -57,8 +57,8 @@ pub struct RequestHeader {
     pub response_bytes: u32,
     /// The shard that the client means.
     pub shard: u16,
-    /// How far below `sequence` the client's lowest unacknowledged request lies; saturates.
-    pub acked_distance: u16,
+    /// Zero.
+    pub reserved: u16,
     /// Keys when they fit, after the remote buffer if there is one.
     pub inline: [u8; INLINE_BYTES],
     /// The word that commits the request. Written last.
@@ -126,7 +126,7 @@ impl RequestHeader {
             checksum: u32_at(bytes, REQUEST_CHECKSUM_AT),
             response_bytes: u32_at(bytes, 24),
             shard: u16_at(bytes, 28),
-            acked_distance: u16_at(bytes, 30),
+            reserved: u16_at(bytes, 30),
             inline,
             commit: Word(u64_at(bytes, 56)),
         }
@@ -146,7 +146,7 @@ impl RequestHeader {
         bytes[20..24].copy_from_slice(&self.checksum.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.response_bytes.to_le_bytes());
         bytes[28..30].copy_from_slice(&self.shard.to_le_bytes());
-        bytes[30..32].copy_from_slice(&self.acked_distance.to_le_bytes());
+        bytes[30..32].copy_from_slice(&self.reserved.to_le_bytes());
         bytes[32..56].copy_from_slice(&self.inline);
         bytes[56..64].copy_from_slice(&self.commit.0.to_le_bytes());
         bytes
@@ -172,6 +172,16 @@ impl RequestHeader {
         self.inline[0..8].copy_from_slice(&buffer.address.to_le_bytes());
         self.inline[8..12].copy_from_slice(&buffer.rkey.to_le_bytes());
         self.inline[12..16].copy_from_slice(&buffer.bytes.to_le_bytes());
+    }
+
+    /// The identity of the `use_count`-th request of a logical slot.
+    ///
+    /// A client cannot use a logical slot again before its request is settled, so a request also acknowledges every
+    /// earlier one of the same slot, and what a server must remember for exactly-once is one entry per logical slot.
+    #[inline]
+    #[must_use]
+    pub fn identity(logical_slot: u32, use_count: u64) -> u64 {
+        (u64::from(logical_slot) << 40) | (use_count & ((1 << 40) - 1))
     }
 
     /// Where the keys begin in the inline area: they lie there when `key_count * 8` bytes fit behind this offset, else
@@ -226,22 +236,28 @@ impl ResponseHeader {
     }
 }
 
-/// CRC32C (Castagnoli, as in iSCSI, RFC 3720) over the header with its checksum field zeroed, then the payload.
-/// The commit word is covered, so a checksum of another generation or use never fits.
+/// Begins a request's CRC32C (Castagnoli, as in iSCSI, RFC 3720): the header with its checksum field zeroed. The payload
+/// follows by [`checksum_append`]. The commit word is covered, so a checksum of another generation or use never fits.
 #[must_use]
-pub fn request_checksum(header: &[u8; HEADER_BYTES], payload: &[u8]) -> u32 {
+pub fn request_checksum(header: &[u8; HEADER_BYTES]) -> u32 {
     let mut covered = *header;
     covered[REQUEST_CHECKSUM_AT..REQUEST_CHECKSUM_AT + 4].fill(0);
-    crc32c::crc32c_append(crc32c::crc32c(&covered), payload)
+    crc32c::crc32c(&covered)
 }
 
 /// The same for an answer; the progress word is not covered, for it changes while the answer grows.
 #[must_use]
-pub fn response_checksum(header: &[u8; HEADER_BYTES], payload: &[u8]) -> u32 {
+pub fn response_checksum(header: &[u8; HEADER_BYTES]) -> u32 {
     let mut covered = *header;
     covered[RESPONSE_CHECKSUM_AT..RESPONSE_CHECKSUM_AT + 4].fill(0);
     covered[response_offsets::PROGRESS..response_offsets::PROGRESS + 8].fill(0);
-    crc32c::crc32c_append(crc32c::crc32c(&covered), payload)
+    crc32c::crc32c(&covered)
+}
+
+/// Continues a checksum with payload bytes.
+#[must_use]
+pub fn checksum_append(sum: u32, payload: &[u8]) -> u32 {
+    crc32c::crc32c_append(sum, payload)
 }
 
 #[cfg(test)]
@@ -262,11 +278,11 @@ mod tests {
         #[test]
         fn one_flipped_bit_changes_the_checksum(bit in 0_usize..512, payload in proptest::collection::vec(any::<u8>(), 0..200)) {
             let header = RequestHeader::from_bytes(&[0x5a; HEADER_BYTES]).to_bytes();
-            let sum = request_checksum(&header, &payload);
+            let sum = checksum_append(request_checksum(&header), &payload);
             let mut torn = header;
             torn[bit / 8] ^= 1 << (bit % 8);
             let in_field = (REQUEST_CHECKSUM_AT..REQUEST_CHECKSUM_AT + 4).contains(&(bit / 8));
-            prop_assert_eq!(request_checksum(&torn, &payload) == sum, in_field);
+            prop_assert_eq!(checksum_append(request_checksum(&torn), &payload) == sum, in_field);
         }
     }
 

@@ -1,0 +1,10 @@
+//! One RC queue pair, or its software equal, with its slots and its own life: what decides about it, and what both ends
+//! tell each other before it lives. Pure: no clock, thread, socket, random source or `unsafe`.
+
+#![forbid(unsafe_code)]
+
+mod offer;
+mod state;
+
+pub use offer::{LANES_PER_OFFER_MAX, LaneOffer};
+pub use state::{CompletionClass, DirtyReason, LaneState, Lifecycle};

@@ -1,0 +1,417 @@
+//! All lanes of one client to one shard, and the slots that requests take.
+
+use super::client_lane::{ClientLane, SlotPlaces};
+use super::raw::{checksum_foreign, load_acquire};
+use super::{ClientLaneParts, Scheme};
+use crate::error::{Error, Outcome, Result, Status};
+use crate::fabric::{Completion, Cq, Fabric, WcOpcode, WcStatus};
+use crate::lane::{DirtyReason, LaneState};
+use crate::sync::{AtomicU32, AtomicU64, CachePadded, Ordering};
+use crate::wire::{Progress, RequestHeader, ResponseHeader, Word, flags, request_checksum, response_offsets};
+use core::cell::{Cell, UnsafeCell};
+
+/// A slot that the caller holds, by index and use: what a token is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Index within the channel.
+    pub index: u32,
+    /// Which use of the slot this is.
+    pub use_count: u64,
+}
+
+/// Why no slot was had.
+#[derive(Debug)]
+pub enum AcquireError {
+    /// All slots of usable lanes are held.
+    NoSlot,
+    /// No lane is usable; the error of the one that failed last looked at.
+    Down(Box<Error>),
+}
+
+/// What a look at a slot's answer shows.
+#[derive(Debug)]
+pub enum Polled {
+    /// Not there yet.
+    Pending,
+    /// Complete.
+    Done(ResponseHeader),
+    /// Complete, but it does not agree with its own checksum.
+    Corrupt,
+}
+
+/// One request slot. Everything but `state` belongs to its holder.
+#[derive(Debug)]
+pub struct Slot<R> {
+    /// `use_count << 1 | held`.
+    state: AtomicU64,
+    /// Set by whoever takes this slot's immediate from the completion queue.
+    arrived: AtomicU32,
+    lane: u32,
+    slot: u32,
+    places: SlotPlaces,
+    own: UnsafeCell<Own<R>>,
+}
+
+#[derive(Debug)]
+struct Own<R> {
+    /// The word of the request under way.
+    word: Word,
+    /// Where rows land when not in the slot.
+    landing: *const u8,
+    record: R,
+}
+
+// SAFETY: the raw places point into regions and windows that live as long as the channel's lanes and may be used from
+// any thread; `own` is reached only by the thread that holds the slot (see `Channel::record`).
+unsafe impl<R: Send> Sync for Slot<R> {}
+// SAFETY: as above.
+unsafe impl<R: Send> Send for Slot<R> {}
+
+/// All lanes of one client to one shard.
+///
+/// `R` is what the layer above keeps with each request. Threads: any; a held slot belongs to one thread at a time.
+#[derive(Debug)]
+pub struct Channel<F: Fabric, R> {
+    shard: u32,
+    checksum: bool,
+    lanes: Box<[ClientLane<F>]>,
+    slots: Box<[CachePadded<Slot<R>>]>,
+    /// Where each thread looks first: the slot it released last.
+    hints: [CachePadded<AtomicU32>; HINTS],
+}
+
+const HINTS: usize = 16;
+
+/// A small number that differs between threads as long as there are few of them.
+#[inline]
+fn thread_hint() -> usize {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    thread_local!(static MINE: Cell<usize> = const { Cell::new(usize::MAX) });
+    MINE.with(|mine| {
+        if mine.get() == usize::MAX {
+            mine.set(NEXT.fetch_add(1, Ordering::Relaxed) as usize % HINTS);
+        }
+        mine.get()
+    })
+}
+
+impl<F: Fabric, R: Default + Send> Channel<F, R> {
+    /// A channel over connected lanes, which share one geometry.
+    ///
+    /// # Errors
+    /// `DeploymentMismatch` when the server's region does not hold the slots of the geometry.
+    pub fn new(shard: u32, checksum: bool, parts: Vec<ClientLaneParts<F>>) -> Result<Channel<F, R>> {
+        let lanes: Box<[ClientLane<F>]> = parts.into_iter().map(ClientLane::new).collect();
+        let mut slots = Vec::new();
+        for lane in &lanes {
+            let slots_per_lane = lane.parts().geometry.slots;
+            for slot in 0..slots_per_lane {
+                let places = lane.places(slot).ok_or_else(|| {
+                    Error::new(Status::DeploymentMismatch, "the server's region is smaller than the slots need")
+                        .at_shard(shard)
+                })?;
+                slots.push(CachePadded(Slot {
+                    state: AtomicU64::new(0),
+                    arrived: AtomicU32::new(0),
+                    lane: lane.parts().lane,
+                    slot,
+                    places,
+                    own: UnsafeCell::new(Own {
+                        word: Word::new(lane.parts().generation, 0),
+                        landing: core::ptr::null(),
+                        record: R::default(),
+                    }),
+                }));
+            }
+            if lane.parts().scheme == Scheme::Imm {
+                lane.replenish(slots_per_lane);
+            }
+        }
+        Ok(Channel {
+            shard,
+            checksum,
+            lanes,
+            slots: slots.into_boxed_slice(),
+            hints: core::array::from_fn(|_| CachePadded(AtomicU32::new(0))),
+        })
+    }
+}
+
+impl<F: Fabric, R> Channel<F, R> {
+    /// The shard it leads to.
+    #[must_use]
+    pub fn shard(&self) -> u32 {
+        self.shard
+    }
+
+    /// Its lanes.
+    #[must_use]
+    pub fn lanes(&self) -> &[ClientLane<F>] {
+        &self.lanes
+    }
+
+    /// Number of slots of all lanes.
+    #[must_use]
+    pub fn slot_count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Slots that are held now.
+    #[must_use]
+    pub fn held_count(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.state.load(Ordering::Relaxed) & 1 == 1).count()
+    }
+
+    fn lane_of(&self, slot: &Slot<R>) -> &ClientLane<F> {
+        &self.lanes[slot.lane as usize]
+    }
+
+    /// Takes a free slot of a usable lane, the one this thread released last if possible: its lines are still warm.
+    ///
+    /// # Errors
+    /// [`AcquireError`].
+    #[inline]
+    pub fn acquire(&self) -> core::result::Result<Held, AcquireError> {
+        let count = self.slots.len();
+        let start = self.hints[thread_hint()].load(Ordering::Relaxed) as usize % count;
+        for step in 0..count {
+            let index = if start + step < count { start + step } else { start + step - count };
+            if let Some(held) = self.try_take(index) {
+                return Ok(held);
+            }
+        }
+        Err(self.why_none())
+    }
+
+    #[inline(always)]
+    fn try_take(&self, index: usize) -> Option<Held> {
+        let slot = &self.slots[index];
+        let state = slot.state.load(Ordering::Relaxed);
+        if state & 1 == 1 || self.lane_of(slot).state() != LaneState::Active {
+            return None;
+        }
+        // Acquire: pairs with the Release of `release`, so that the last holder's writes to `own` are seen.
+        slot.state.compare_exchange(state, state | 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        #[allow(clippy::cast_possible_truncation)] // slot counts are far below 2^32
+        Some(Held { index: index as u32, use_count: state >> 1 })
+    }
+
+    #[cold]
+    fn why_none(&self) -> AcquireError {
+        if self.lanes.iter().any(|lane| lane.check().is_ok()) {
+            return AcquireError::NoSlot;
+        }
+        let mut error = self.lanes.first().map_or_else(
+            || Error::new(Status::LaneDown, "there is no lane to this shard").at_shard(self.shard),
+            ClientLane::error,
+        );
+        error.outcome = Outcome::NotExecuted;
+        AcquireError::Down(error)
+    }
+
+    /// Whether this use of the slot is still held.
+    #[inline]
+    #[must_use]
+    pub fn holds(&self, held: Held) -> bool {
+        self.slots
+            .get(held.index as usize)
+            .is_some_and(|slot| slot.state.load(Ordering::Relaxed) == (held.use_count << 1) | 1)
+    }
+
+    /// What the layer above keeps with the request.
+    ///
+    /// # Safety
+    /// The caller holds the slot and is the only thread working on this request; the pointer is not used after
+    /// [`Channel::release`].
+    #[inline]
+    #[must_use]
+    pub unsafe fn record(&self, held: Held) -> *mut R {
+        let own = self.slots[held.index as usize].own.get();
+        // SAFETY: the holder has `own` to itself.
+        unsafe { &raw mut (*own).record }
+    }
+
+    /// Where the request's payload is put together.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self, held: Held) -> *mut u8 {
+        self.slots[held.index as usize].places.request_payload
+    }
+
+    /// Most payload bytes of a request.
+    #[must_use]
+    pub fn payload_bytes_max(&self) -> u32 {
+        self.lanes.first().map_or(0, |lane| lane.parts().geometry.request_payload_bytes)
+    }
+
+    /// Most payload bytes of an answer in the slot.
+    #[must_use]
+    pub fn response_bytes_max(&self) -> u32 {
+        self.lanes.first().map_or(0, |lane| lane.parts().geometry.response_payload_bytes)
+    }
+
+    /// Where an answer of this length lies in the slot.
+    #[inline]
+    #[must_use]
+    pub fn response(&self, held: Held, bytes: u32) -> *const u8 {
+        let header = self.slots[held.index as usize].places.response_header;
+        header.wrapping_sub(crate::wire::Geometry::response_payload_distance(bytes))
+    }
+
+    /// Number of the lane and slot, for errors.
+    #[must_use]
+    pub fn location(&self, held: Held) -> (u32, u32) {
+        let slot = &self.slots[held.index as usize];
+        (slot.lane, slot.slot)
+    }
+
+    /// Sends the request: `header` with operation, flags, table, counts and inline bytes set; the rest is filled here.
+    /// `landing` is where rows will lie when the header names a remote buffer, else null.
+    ///
+    /// # Safety
+    /// The caller holds the slot, has written `header.payload_bytes` bytes to [`Channel::payload`], and keeps `landing`
+    /// valid for the expected answer until the request is done.
+    ///
+    /// # Errors
+    /// The lane is down; nothing was executed.
+    #[inline(always)]
+    pub unsafe fn send(&self, held: Held, mut header: RequestHeader, landing: *const u8) -> Result<()> {
+        let slot = &self.slots[held.index as usize];
+        // SAFETY: the holder has `own` to itself.
+        let own = unsafe { &mut *slot.own.get() };
+        own.word = own.word.next();
+        own.landing = landing;
+        header.sequence = RequestHeader::identity(held.index, held.use_count);
+        #[allow(clippy::cast_possible_truncation)] // options bound the number of shards far below 2^16
+        {
+            header.shard = self.shard as u16;
+        }
+        header.commit = own.word;
+        let lane = self.lane_of(slot);
+        let summed = self.checksum || lane.parts().scheme == Scheme::Crc;
+        if summed {
+            header.flags |= flags::CHECKSUM;
+            let sum = request_checksum(&header.to_bytes());
+            // SAFETY: the caller wrote that many payload bytes.
+            header.checksum =
+                unsafe { checksum_foreign(sum, slot.places.request_payload, header.payload_bytes as usize) };
+        }
+        // SAFETY: the places are this slot's.
+        unsafe { lane.commit(&slot.places, slot.slot, &header.to_bytes(), header.payload_bytes) }
+    }
+
+    /// Looks for the answer. `expected_bytes` bounds an answer that lands outside the slot.
+    ///
+    /// # Safety
+    /// The caller holds the slot and is the only thread working on this request.
+    #[inline(always)]
+    pub unsafe fn poll(&self, held: Held, expected_bytes: u32) -> Polled {
+        let slot = &self.slots[held.index as usize];
+        let lane = self.lane_of(slot);
+        if lane.parts().scheme == Scheme::Imm && !self.immediate_arrived(slot) {
+            return Polled::Pending;
+        }
+        // SAFETY: the holder has `own` to itself.
+        let own = unsafe { &*slot.own.get() };
+        // SAFETY: the places are this slot's.
+        let Some(bytes) = (unsafe { lane.answer(&slot.places, own.word) }) else {
+            return Polled::Pending;
+        };
+        let header = ResponseHeader::from_bytes(&bytes);
+        if self.checksum || lane.parts().scheme == Scheme::Crc {
+            let fits = header.response_bytes <= expected_bytes || own.landing.is_null();
+            if !fits || !lane.agrees(&slot.places, own.landing, &bytes) {
+                // Under `crc` the bytes may still be on their way; otherwise they are not coming any more.
+                return if lane.parts().scheme == Scheme::Crc { Polled::Pending } else { Polled::Corrupt };
+            }
+        }
+        Polled::Done(header)
+    }
+
+    #[cold]
+    fn immediate_arrived(&self, slot: &Slot<R>) -> bool {
+        // Acquire: pairs with the Release below, by whichever thread took the completion.
+        if slot.arrived.swap(0, Ordering::Acquire) != 0 {
+            return true;
+        }
+        let mut completions = [Completion::EMPTY; 16];
+        let count = self.lane_of(slot).parts().recv_cq.poll(&mut completions);
+        for completion in &completions[..count] {
+            let known = self.slots.get(completion.imm as usize);
+            match known {
+                Some(arrived)
+                    if completion.status == WcStatus::Success && completion.opcode == WcOpcode::ReceiveImm =>
+                {
+                    self.lane_of(arrived).replenish(1);
+                    // Release: pairs with the Acquire above.
+                    arrived.arrived.store(1, Ordering::Release);
+                }
+                _ => {}
+            }
+        }
+        // Acquire: as above.
+        slot.arrived.swap(0, Ordering::Acquire) != 0
+    }
+
+    /// Rows of the answer that are readable already.
+    ///
+    /// # Safety
+    /// The caller holds the slot and is the only thread working on this request.
+    #[inline]
+    #[must_use]
+    pub unsafe fn progress(&self, held: Held) -> u32 {
+        let slot = &self.slots[held.index as usize];
+        // SAFETY: the holder has `own` to itself; the response header lies in the lane's own region.
+        let (word, sequence) = unsafe {
+            let own = &*slot.own.get();
+            (load_acquire(slot.places.response_header, response_offsets::PROGRESS), own.word.slot_sequence())
+        };
+        Progress(word).rows(sequence)
+    }
+
+    /// Looks at the slow signs of the request's lane.
+    ///
+    /// # Errors
+    /// What ended the lane, with slot and sequence.
+    #[cold]
+    pub fn check(&self, held: Held) -> Result<()> {
+        let slot = &self.slots[held.index as usize];
+        self.lane_of(slot).check().map_err(|error| self.describe(held, error))
+    }
+
+    /// Adds what is known about the request to an error.
+    #[cold]
+    #[must_use]
+    pub fn describe(&self, held: Held, mut error: Box<Error>) -> Box<Error> {
+        let (lane, slot) = self.location(held);
+        error.shard = Some(self.shard);
+        error.lane = Some(lane);
+        error.slot = Some(slot);
+        error.generation = self.lanes[lane as usize].parts().generation;
+        error.sequence = RequestHeader::identity(held.index, held.use_count);
+        error
+    }
+
+    /// The answer did not come: ends the lane, because the server may still write into the slot.
+    #[cold]
+    pub fn timed_out(&self, held: Held) -> Box<Error> {
+        let (lane, _) = self.location(held);
+        self.lanes[lane as usize].fail(DirtyReason::WaitTimeout);
+        self.describe(held, self.lanes[lane as usize].error())
+    }
+
+    /// Gives the slot back. False when this use of it was given back before.
+    ///
+    /// On a lane that is not Active it is never handed out again, whoever gives it back.
+    #[inline]
+    pub fn release(&self, held: Held) -> bool {
+        let slot = &self.slots[held.index as usize];
+        let state = (held.use_count << 1) | 1;
+        // Release: pairs with the Acquire of `try_take`.
+        if slot.state.compare_exchange(state, state + 1, Ordering::Release, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        self.hints[thread_hint()].store(held.index, Ordering::Relaxed);
+        true
+    }
+}

@@ -1,0 +1,105 @@
+//! Access to memory that a peer reads and writes at any time: atomics and raw copies, never a reference.
+
+use crate::sync::{AtomicU64, Ordering};
+use crate::wire::HEADER_BYTES;
+
+const WORDS: usize = HEADER_BYTES / 8;
+
+/// # Safety
+/// `place` is 8-aligned and mapped.
+#[inline(always)]
+unsafe fn word<'a>(place: *const u8) -> &'a AtomicU64 {
+    // SAFETY: the caller vouches for mapping and alignment; shared memory is only ever reached through atomics here.
+    unsafe { AtomicU64::from_ptr(place.cast_mut().cast::<u64>()) }
+}
+
+/// The word at `header + offset`.
+///
+/// # Safety
+/// `header` is an 8-aligned, mapped header; `offset` is a multiple of 8 below 64.
+#[inline(always)]
+pub(super) unsafe fn load_acquire(header: *const u8, offset: usize) -> u64 {
+    // SAFETY: as the caller vouches.
+    // Acquire: pairs with the Release of `store_release` on the other side.
+    u64::from_le(unsafe { word(header.add(offset)) }.load(Ordering::Acquire))
+}
+
+/// Stores the word at `header + offset` behind everything stored before.
+///
+/// # Safety
+/// As [`load_acquire`], and writable.
+#[inline(always)]
+pub(super) unsafe fn store_release(header: *mut u8, offset: usize, value: u64) {
+    // SAFETY: as the caller vouches.
+    // Release: pairs with the Acquire of `load_acquire` on the other side.
+    unsafe { word(header.add(offset)) }.store(value.to_le(), Ordering::Release);
+}
+
+/// Copies a header out. The peer may be changing it: the copy is what is judged.
+///
+/// # Safety
+/// `header` is an 8-aligned, mapped header.
+#[inline(always)]
+pub(super) unsafe fn copy_header(header: *const u8) -> [u8; HEADER_BYTES] {
+    let mut out = [0_u8; HEADER_BYTES];
+    for (index, chunk) in out.chunks_exact_mut(8).enumerate() {
+        // SAFETY: index < 8, so the word lies within the header.
+        let value = unsafe { word(header.add(index * 8)) }.load(Ordering::Relaxed);
+        chunk.copy_from_slice(&value.to_ne_bytes());
+    }
+    out
+}
+
+/// Stores a header with its last word last.
+///
+/// # Safety
+/// `header` is an 8-aligned, mapped, writable header.
+#[inline(always)]
+pub(super) unsafe fn store_header(header: *mut u8, bytes: &[u8; HEADER_BYTES]) {
+    let mut words = [0_u64; WORDS];
+    for (value, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *value = u64::from_ne_bytes(chunk.try_into().unwrap_or([0; 8]));
+    }
+    for (index, value) in words[..WORDS - 1].iter().enumerate() {
+        // SAFETY: index < 7, so the word lies within the header.
+        unsafe { word(header.add(index * 8)) }.store(*value, Ordering::Relaxed);
+    }
+    // SAFETY: the last word of the header.
+    unsafe { store_release(header, HEADER_BYTES - 8, u64::from_le(words[WORDS - 1])) };
+}
+
+/// Appends `count` keys that lie at `from` in memory a peer may be changing.
+///
+/// # Safety
+/// `from` is valid for reads of `count * 8` bytes.
+#[inline]
+pub unsafe fn copy_keys(from: *const u8, count: usize, out: &mut Vec<u64>) {
+    out.reserve(count);
+    let filled = out.len();
+    // SAFETY: reserved above; the source is valid for the same number of bytes. Torn keys are the peer's own loss:
+    // each is read once, and what was read is what is judged.
+    unsafe {
+        core::ptr::copy_nonoverlapping(from, out.as_mut_ptr().add(filled).cast::<u8>(), count * 8);
+        out.set_len(filled + count);
+    }
+    if cfg!(target_endian = "big") {
+        out[filled..].iter_mut().for_each(|key| *key = u64::from_le(*key));
+    }
+}
+
+/// Continues a checksum with bytes that a peer may be changing: a private copy is summed.
+///
+/// # Safety
+/// `from` is valid for reads of `bytes` bytes.
+pub(super) unsafe fn checksum_foreign(mut sum: u32, from: *const u8, bytes: usize) -> u32 {
+    let mut chunk = [0_u8; 1024];
+    let mut done = 0;
+    while done < bytes {
+        let step = (bytes - done).min(chunk.len());
+        // SAFETY: `done + step <= bytes`, which the caller vouches for; the chunk is ours.
+        unsafe { core::ptr::copy_nonoverlapping(from.add(done), chunk.as_mut_ptr(), step) };
+        sum = crate::wire::checksum_append(sum, &chunk[..step]);
+        done += step;
+    }
+    sum
+}

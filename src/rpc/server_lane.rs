@@ -1,0 +1,270 @@
+//! The server's end of one lane.
+
+use super::Scheme;
+use super::raw::{checksum_foreign, store_header, store_release};
+use crate::fabric::{
+    Access, Completion, Cq, Fabric, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, Work, WorkOp,
+};
+use crate::ids::{ClientId, Incarnation};
+use crate::sync::{Arc, AtomicBool, AtomicU32, Ordering};
+use crate::wire::{
+    Geometry, HEADER_BYTES, INLINE_BYTES, Progress, RemoteBuffer, RequestHeader, ResponseHeader, response_checksum,
+    response_offsets,
+};
+
+/// What a lane is made of.
+#[derive(Debug)]
+pub struct ServerLaneParts<F: Fabric> {
+    /// The client it comes from.
+    pub client: ClientId,
+    /// That client's process.
+    pub incarnation: Incarnation,
+    /// Its number within the client and shard.
+    pub lane: u32,
+    /// Which connection of this lane it is.
+    pub generation: u32,
+    /// How it commits.
+    pub scheme: Scheme,
+    /// How slots lie in both regions.
+    pub geometry: Geometry,
+    /// Connected.
+    pub qp: F::Qp,
+    /// Completions of this side's work; shared by the lanes of a poller.
+    pub send_cq: Arc<F::Cq>,
+    /// The region that requests arrive in.
+    pub requests: F::Region,
+    /// Memory that answers are posted from, laid out as the client's region; None where windows are used.
+    pub staging: Option<F::Region>,
+    /// The client's region.
+    pub remote: RegionAddress,
+}
+
+/// The server's end of one lane. Scanned by one poller; answered by it or by its workers.
+#[derive(Debug)]
+pub struct ServerLane<F: Fabric> {
+    pub(super) parts: ServerLaneParts<F>,
+    slots: Box<[SlotPlaces]>,
+    failed: AtomicBool,
+    unsignaled: AtomicU32,
+}
+
+#[derive(Debug)]
+struct SlotPlaces {
+    request_header: *const u8,
+    request_payload: *const u8,
+    /// Where an answer's header is put together: the client's memory, or staging.
+    response_header: *mut u8,
+}
+
+// SAFETY: the raw places point into regions and windows that `parts` keeps alive and that may be used from any thread;
+// a slot's answer is written by the one thread that executes its request.
+unsafe impl<F: Fabric> Send for ServerLane<F> {}
+// SAFETY: as above.
+unsafe impl<F: Fabric> Sync for ServerLane<F> {}
+
+const SIGNAL_EVERY: u32 = 32;
+
+/// What the server says to one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    /// An [`RpcStatus`](crate::wire::RpcStatus) code.
+    pub status: i32,
+    /// Length of the answer; its bytes are in `inline`, in the slot, or in the remote buffer.
+    pub bytes: u32,
+    /// INIT_TABLE: the tag.
+    pub aux: u32,
+    /// The answer when it fits and no remote buffer was named.
+    pub inline: [u8; INLINE_BYTES],
+    /// Where the rows went when a remote buffer was named.
+    pub landed: Option<RemoteBuffer>,
+    /// Where those rows lie here.
+    pub landed_from: *const u8,
+}
+
+impl<F: Fabric> ServerLane<F> {
+    /// A lane over connected parts. None when the client's region does not hold the slots of the geometry.
+    #[must_use]
+    pub fn new(parts: ServerLaneParts<F>) -> Option<ServerLane<F>> {
+        let (g, lane) = (parts.geometry, parts.lane);
+        let base = parts.requests.base().as_ptr();
+        let mut slots = Vec::with_capacity(g.slots as usize);
+        for slot in 0..g.slots {
+            let header_at = g.response_header(lane, slot);
+            let response_header = if let Some(staging) = &parts.staging {
+                // SAFETY: staging has the size of the client's region, which covers every slot of the geometry.
+                unsafe { staging.base().as_ptr().add(header_at) }
+            } else {
+                let distance = Geometry::response_payload_distance(g.response_payload_bytes);
+                let first = parts.remote.iova.checked_add((header_at - distance) as u64)?;
+                let place = RemoteAddr { address: first, rkey: parts.remote.rkey };
+                let window = parts.qp.window(place, distance + HEADER_BYTES, Access::REMOTE_WRITE)?;
+                // SAFETY: the window covers payload and header of the slot.
+                unsafe { window.as_ptr().add(distance) }
+            };
+            slots.push(SlotPlaces {
+                // SAFETY: the request region was allocated with the server's size of this geometry.
+                request_header: unsafe { base.add(g.request_header(lane, slot)) },
+                // SAFETY: as above.
+                request_payload: unsafe { base.add(g.request_payload(lane, slot)) },
+                response_header,
+            });
+        }
+        Some(ServerLane {
+            parts,
+            slots: slots.into_boxed_slice(),
+            failed: AtomicBool::new(false),
+            unsignaled: AtomicU32::new(0),
+        })
+    }
+
+    /// What it is made of.
+    #[must_use]
+    pub fn parts(&self) -> &ServerLaneParts<F> {
+        &self.parts
+    }
+
+    /// Whether it can still carry answers.
+    #[inline]
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        !self.failed.load(Ordering::Relaxed) && self.parts.qp.state() == QpState::Rts
+    }
+
+    /// Gives it up: nothing is sent on it any more.
+    #[cold]
+    pub fn fail(&self) {
+        if !self.failed.swap(true, Ordering::Relaxed) {
+            // A refusal means that it is in ERR already.
+            let _ = self.parts.qp.modify(QpState::Err);
+        }
+    }
+
+    pub(super) fn request_header(&self, slot: u32) -> *const u8 {
+        self.slots[slot as usize].request_header
+    }
+
+    /// Where a request's payload lies: valid for the geometry's request payload bytes; the client may be changing it.
+    #[inline]
+    #[must_use]
+    pub fn request_payload(&self, slot: u32) -> *const u8 {
+        self.slots[slot as usize].request_payload
+    }
+
+    /// Where an answer of this length is put together. It must fit the geometry's response payload.
+    #[inline]
+    #[must_use]
+    pub fn response_payload(&self, slot: u32, bytes: u32) -> *mut u8 {
+        debug_assert!(bytes <= self.parts.geometry.response_payload_bytes);
+        self.slots[slot as usize].response_header.wrapping_sub(Geometry::response_payload_distance(bytes))
+    }
+
+    /// Memory of the client that a request names, where this fabric can reach it with plain instructions.
+    #[must_use]
+    pub fn client_memory(&self, buffer: RemoteBuffer, access: Access) -> Option<*mut u8> {
+        let place = RemoteAddr { address: buffer.address, rkey: buffer.rkey };
+        self.parts.qp.window(place, buffer.bytes as usize, access).map(core::ptr::NonNull::as_ptr)
+    }
+
+    /// Whether answers are stored straight into the client's memory.
+    #[inline]
+    #[must_use]
+    pub fn has_windows(&self) -> bool {
+        self.parts.staging.is_none()
+    }
+
+    /// Tells the client that the first `rows` rows of a growing answer are in place. Only with windows.
+    #[inline]
+    pub fn publish_progress(&self, slot: u32, slot_sequence: u32, rows: u32) {
+        let header = self.slots[slot as usize].response_header;
+        // SAFETY: the header lies in the window of this slot.
+        unsafe { store_release(header, response_offsets::PROGRESS, Progress::new(slot_sequence, rows).0) };
+    }
+
+    /// Completes a request: everything of the answer but the header is in place.
+    #[inline]
+    pub fn answer(&self, slot: u32, request: &RequestHeader, summed: bool, answer: &Answer) {
+        let mut header = ResponseHeader {
+            status: answer.status,
+            response_bytes: answer.bytes,
+            sequence: request.sequence,
+            checksum: 0,
+            aux: answer.aux,
+            inline: answer.inline,
+            progress: Progress(0),
+            word: request.commit,
+        };
+        let in_slot = answer.landed.is_none() && answer.bytes as usize > INLINE_BYTES;
+        if summed {
+            let from =
+                if in_slot { self.response_payload(slot, answer.bytes).cast_const() } else { answer.landed_from };
+            let covered = if in_slot || answer.landed.is_some() { answer.bytes as usize } else { 0 };
+            // SAFETY: `covered` bytes were put there by the executor of this request.
+            header.checksum = unsafe { checksum_foreign(response_checksum(&header.to_bytes()), from, covered) };
+        }
+        let place = self.slots[slot as usize].response_header;
+        // SAFETY: the header place belongs to this slot.
+        unsafe { store_header(place, &header.to_bytes()) };
+        if !self.has_windows() || self.parts.scheme == Scheme::Imm {
+            self.post_answer(slot, answer, in_slot);
+        }
+    }
+
+    #[cold]
+    fn post_answer(&self, slot: u32, answer: &Answer, in_slot: bool) {
+        let parts = &self.parts;
+        let header_at = parts.geometry.response_header(parts.lane, slot);
+        let distance =
+            if in_slot && !self.has_windows() { Geometry::response_payload_distance(answer.bytes) } else { 0 };
+        let lkey = parts.staging.as_ref().map_or(0, Region::lkey);
+        let bytes = u32::try_from(distance + HEADER_BYTES).unwrap_or(u32::MAX);
+        let address = self.slots[slot as usize].response_header.wrapping_sub(distance).cast_const();
+        let whole = [Sge { address, bytes, lkey }];
+        let rows = [Sge { address: answer.landed_from, bytes: answer.bytes, lkey }];
+        let landed = answer.landed.unwrap_or_default();
+        let signaled = self.unsignaled.fetch_add(1, Ordering::Relaxed) % SIGNAL_EVERY == SIGNAL_EVERY - 1;
+        let wr_id = (u64::from(parts.generation) << 32) | u64::from(parts.lane);
+        let op = if parts.scheme == Scheme::Imm {
+            WorkOp::WriteImm(parts.lane * parts.geometry.slots + slot)
+        } else {
+            WorkOp::Write
+        };
+        let remote = RemoteAddr { address: parts.remote.iova + (header_at - distance) as u64, rkey: parts.remote.rkey };
+        let chain = [
+            Work {
+                wr_id,
+                op: WorkOp::Write,
+                local: &rows,
+                remote: RemoteAddr { address: landed.address, rkey: landed.rkey },
+                signaled: false,
+            },
+            Work { wr_id, op, local: &whole, remote, signaled },
+        ];
+        let skip = usize::from(answer.landed.is_none() || self.has_windows());
+        self.post(&chain[skip..]);
+    }
+
+    fn post(&self, chain: &[Work<'_>]) {
+        for _ in 0..2 {
+            // SAFETY: local memory is the lane's staging; a slot's staging is not changed before its next request,
+            // which the client sends only after this answer has arrived.
+            match unsafe { self.parts.qp.post(chain) } {
+                Ok(()) => return,
+                Err(PostError::QueueFull) => self.harvest(),
+                Err(_) => break,
+            }
+        }
+        self.fail();
+    }
+
+    fn harvest(&self) {
+        let mut completions = [Completion::EMPTY; 16];
+        while self.parts.send_cq.poll(&mut completions) == completions.len() {}
+    }
+
+    /// Gives receives for immediates back.
+    pub(super) fn replenish(&self, count: u32) {
+        if self.parts.qp.post_receives(count).is_err() {
+            self.fail();
+        }
+    }
+}
