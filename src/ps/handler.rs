@@ -1,0 +1,430 @@
+//! What the server does with one committed request: judge every field, call the store, answer.
+//!
+//! A request is judged on a private copy of its header; keys are copied out before they are used; rows are read in
+//! place, once. Whatever the client stores meanwhile can only change its own rows' values. Every request that was
+//! committed gets an answer, whatever is wrong with it.
+
+use super::store::{RowsIn, Store};
+use crate::fabric::{Access, Fabric};
+use crate::ids::TableTag;
+use crate::rpc::{Answer, Scheme, ServerLane, copy_keys, request_agrees};
+use crate::sync::Arc;
+use crate::wire::payload::{Command, NAME_BYTES_MAX, TableSpec, block_bytes};
+use crate::wire::{INLINE_BYTES, Op, RemoteBuffer, RequestHeader, RpcStatus, flags};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Bytes of rows after which a growing answer's progress is published: a page keeps the client's reading and the
+/// server's gathering overlapped at the price of one store per 64 lines.
+const PROGRESS_BYTES: u32 = 4096;
+/// Longest argument of a COMMAND.
+const COMMAND_BYTES_MAX: u32 = 4096;
+
+/// What one executing thread keeps between requests.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    /// The worker index that the store sees.
+    pub worker: u32,
+    keys: Vec<u64>,
+    staging: Vec<u64>,
+    /// What was done, for profiles.
+    pub counts: HandlerCounts,
+}
+
+/// What a thread has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandlerCounts {
+    /// GET requests.
+    pub gets: u64,
+    /// PUT requests.
+    pub puts: u64,
+    /// UPDATE and UPDATE_FLAT requests.
+    pub updates: u64,
+    /// INIT_TABLE requests.
+    pub init_tables: u64,
+    /// COMMAND requests.
+    pub commands: u64,
+    /// Rows answered.
+    pub get_rows: u64,
+    /// Rows of those that had no value.
+    pub missing_rows: u64,
+    /// Requests that were refused as malformed.
+    pub refused: u64,
+    /// Requests whose handler failed.
+    pub internal_errors: u64,
+}
+
+impl Scratch {
+    /// For the thread with this worker index.
+    #[must_use]
+    pub fn new(worker: u32) -> Scratch {
+        Scratch { worker, ..Scratch::default() }
+    }
+}
+
+/// Executes requests of one shard. Threads: any, each with its own [`Scratch`].
+#[derive(Clone)]
+pub struct Handler {
+    store: Arc<dyn Store>,
+    shard: u16,
+    keys_max: u32,
+}
+
+impl core::fmt::Debug for Handler {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Handler").field("shard", &self.shard).field("keys_max", &self.keys_max).finish_non_exhaustive()
+    }
+}
+
+type Judged = Result<Answer, RpcStatus>;
+
+const EMPTY: Answer =
+    Answer { status: 0, bytes: 0, aux: 0, inline: [0; INLINE_BYTES], landed: None, landed_from: core::ptr::null() };
+
+/// The rows of a request, judged.
+struct Input {
+    table: TableTag,
+    rows: RowsIn,
+}
+
+impl Handler {
+    /// A handler over a store. `keys_max` bounds the keys of one request.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, shard: u16, keys_max: u32) -> Handler {
+        Handler { store, shard, keys_max }
+    }
+
+    /// Whether a request may take long and must not be executed by a poll thread.
+    #[must_use]
+    pub fn is_slow(header: &RequestHeader) -> bool {
+        header.op == Op::Command as u8
+    }
+
+    /// Fetches what a small GET will touch, so that the misses of several requests overlap.
+    #[inline]
+    pub fn prefetch(&self, header: &RequestHeader) {
+        let inline = RequestHeader::keys_are_inline(header.flags, header.key_count);
+        if header.op != Op::Get as u8 || !inline || header.key_count == 0 {
+            return;
+        }
+        let at = RequestHeader::inline_keys_at(header.flags);
+        let mut keys = [0_u64; INLINE_BYTES / 8];
+        let count = header.key_count as usize;
+        for (key, bytes) in keys.iter_mut().zip(header.inline[at..].chunks_exact(8)).take(count) {
+            *key = u64::from_le_bytes(bytes.try_into().unwrap_or([0; 8]));
+        }
+        self.store.prefetch(TableTag(header.table), &keys[..count]);
+    }
+
+    /// Executes a request and answers it. A panic of the store is answered with `InternalError`.
+    #[inline]
+    pub fn execute<F: Fabric>(&self, lane: &ServerLane<F>, slot: u32, header: &RequestHeader, scratch: &mut Scratch) {
+        let judged = catch_unwind(AssertUnwindSafe(|| self.judge(lane, slot, header, scratch)));
+        let answer = match judged {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(status)) => {
+                let internal = u64::from(status == RpcStatus::InternalError);
+                scratch.counts.internal_errors += internal;
+                scratch.counts.refused += 1 - internal;
+                Answer { status: status as i32, ..EMPTY }
+            }
+            Err(panic) => {
+                scratch.counts.internal_errors += 1;
+                report_panic(panic.as_ref(), self.shard, header);
+                Answer { status: RpcStatus::InternalError as i32, ..EMPTY }
+            }
+        };
+        lane.answer(slot, header, header.flags & flags::CHECKSUM != 0, &answer);
+    }
+
+    fn judge<F: Fabric>(&self, lane: &ServerLane<F>, slot: u32, h: &RequestHeader, scratch: &mut Scratch) -> Judged {
+        let op = Op::from_code(h.op).ok_or(RpcStatus::InvalidPayload)?;
+        if h.flags & !flags::KNOWN != 0 || h.reserved != 0 {
+            return Err(RpcStatus::InvalidPayload);
+        }
+        if h.shard != self.shard {
+            return Err(RpcStatus::WrongShard);
+        }
+        if h.payload_bytes > lane.parts().geometry.request_payload_bytes || h.key_count > self.keys_max {
+            return Err(RpcStatus::BatchTooLarge);
+        }
+        let unchecked = h.flags & flags::CHECKSUM != 0 && lane.parts().scheme != Scheme::Crc;
+        if unchecked && !request_agrees(lane, slot, h) {
+            return Err(RpcStatus::InvalidPayload);
+        }
+        match op {
+            Op::Get => self.get(lane, slot, h, scratch),
+            Op::Put => {
+                let input = self.matrix(lane, slot, h, scratch)?;
+                scratch.counts.puts += 1;
+                // SAFETY: `matrix` found `keys.len()` rows of the table's width behind the pointer.
+                unsafe { self.store.put(scratch.worker, input.table, &scratch.keys, input.rows) }?;
+                Ok(EMPTY)
+            }
+            Op::Update | Op::UpdateFlat => {
+                let flat = op == Op::UpdateFlat;
+                let input =
+                    if flat { self.matrix(lane, slot, h, scratch) } else { self.blocks(lane, slot, h, scratch) }?;
+                scratch.counts.updates += 1;
+                // SAFETY: as above.
+                unsafe { self.store.update(scratch.worker, input.table, &scratch.keys, input.rows, flat) }?;
+                Ok(EMPTY)
+            }
+            Op::InitTable => {
+                let most = u32::try_from(NAME_BYTES_MAX).unwrap_or(0) + 64;
+                let spec = TableSpec::decode(&payload_copy(lane, slot, h, most)?)?;
+                scratch.counts.init_tables += 1;
+                let tag = self.store.init_table(scratch.worker, &spec)?;
+                Ok(Answer { aux: u32::from(tag.0), ..EMPTY })
+            }
+            Op::Command => {
+                let command = Command::decode(&payload_copy(lane, slot, h, COMMAND_BYTES_MAX)?)?;
+                scratch.counts.commands += 1;
+                self.store.command(scratch.worker, &command)?;
+                Ok(EMPTY)
+            }
+        }
+    }
+
+    /// Copies the keys out of header or payload.
+    #[inline]
+    fn keys<F: Fabric>(
+        lane: &ServerLane<F>,
+        slot: u32,
+        h: &RequestHeader,
+        keys: &mut Vec<u64>,
+    ) -> Result<u32, RpcStatus> {
+        keys.clear();
+        let count = h.key_count as usize;
+        if RequestHeader::keys_are_inline(h.flags, h.key_count) {
+            let at = RequestHeader::inline_keys_at(h.flags);
+            let bytes = h.inline[at..at + count * 8].chunks_exact(8);
+            keys.extend(bytes.map(|key| u64::from_le_bytes(key.try_into().unwrap_or([0; 8]))));
+            return Ok(0);
+        }
+        let bytes = u64::from(h.key_count) * 8;
+        if bytes > u64::from(h.payload_bytes) {
+            return Err(RpcStatus::InvalidPayload);
+        }
+        // SAFETY: `payload_bytes` was found to fit the slot, and the keys fit `payload_bytes`.
+        unsafe { copy_keys(lane.request_payload(slot), count, keys) };
+        u32::try_from(bytes).map_err(|_| RpcStatus::InvalidPayload)
+    }
+
+    #[inline]
+    fn get<F: Fabric>(&self, lane: &ServerLane<F>, slot: u32, h: &RequestHeader, scratch: &mut Scratch) -> Judged {
+        let table = TableTag(h.table);
+        let row_bytes = self.store.shape(table).ok_or(RpcStatus::UnknownTable)?.row_bytes();
+        let total = u64::from(h.key_count) * u64::from(row_bytes);
+        if total != u64::from(h.response_bytes) {
+            return Err(RpcStatus::ValueSizeMismatch);
+        }
+        if Self::keys(lane, slot, h, &mut scratch.keys)? != h.payload_bytes {
+            return Err(RpcStatus::InvalidPayload);
+        }
+        let total = h.response_bytes;
+        scratch.counts.gets += 1;
+        scratch.counts.get_rows += u64::from(h.key_count);
+        let remote = h.remote_buffer();
+        if remote.is_none() && total as usize <= INLINE_BYTES {
+            let mut room = [0_u64; INLINE_BYTES / 8];
+            self.gather(scratch, table, row_bytes, room.as_mut_ptr().cast(), total)?;
+            let mut answer = Answer { bytes: total, ..EMPTY };
+            for (bytes, word) in answer.inline.chunks_exact_mut(8).zip(room) {
+                bytes.copy_from_slice(&word.to_ne_bytes());
+            }
+            return Ok(answer);
+        }
+        if let Some(buffer) = remote {
+            return self.get_into_buffer(lane, slot, (table, row_bytes, total), buffer, scratch);
+        }
+        if total > lane.parts().geometry.response_payload_bytes {
+            return Err(RpcStatus::BatchTooLarge);
+        }
+        let place = lane.response_payload(slot, total);
+        let chunk_rows = (PROGRESS_BYTES / row_bytes).max(1);
+        let grows = h.flags & flags::PROGRESS != 0 && lane.has_windows() && h.key_count > 2 * chunk_rows;
+        if h.flags & flags::DIRECT == 0 {
+            self.get_staged(scratch, table, row_bytes, place, total)?;
+        } else if grows {
+            self.get_growing(lane, slot, h, (table, row_bytes, chunk_rows), place, scratch)?;
+        } else {
+            self.gather(scratch, table, row_bytes, place, total)?;
+        }
+        Ok(Answer { bytes: total, ..EMPTY })
+    }
+
+    /// All rows straight to their place.
+    #[inline]
+    fn gather(
+        &self,
+        scratch: &mut Scratch,
+        table: TableTag,
+        row_bytes: u32,
+        place: *mut u8,
+        total: u32,
+    ) -> Result<(), RpcStatus> {
+        debug_assert_eq!(scratch.keys.len() * row_bytes as usize, total as usize);
+        // SAFETY: the place has `total` bytes, which is one row per key.
+        let stats = unsafe { self.store.get(scratch.worker, table, &scratch.keys, &[], place) }?;
+        scratch.counts.missing_rows += u64::from(stats.missing_rows);
+        Ok(())
+    }
+
+    /// Rows into private memory first, then in one copy to their place: the `staging_copy` mode.
+    fn get_staged(
+        &self,
+        scratch: &mut Scratch,
+        table: TableTag,
+        row_bytes: u32,
+        place: *mut u8,
+        total: u32,
+    ) -> Result<(), RpcStatus> {
+        scratch.staging.resize((total as usize).div_ceil(8), 0);
+        let staging = scratch.staging.as_mut_ptr().cast::<u8>();
+        self.gather(scratch, table, row_bytes, staging, total)?;
+        // SAFETY: both hold `total` bytes; private memory does not overlap the client's.
+        unsafe { core::ptr::copy_nonoverlapping(staging, place, total as usize) };
+        Ok(())
+    }
+
+    /// Rows straight to their place, chunk by chunk, each published as soon as it is there.
+    fn get_growing<F: Fabric>(
+        &self,
+        lane: &ServerLane<F>,
+        slot: u32,
+        h: &RequestHeader,
+        (table, row_bytes, chunk_rows): (TableTag, u32, u32),
+        place: *mut u8,
+        scratch: &mut Scratch,
+    ) -> Result<(), RpcStatus> {
+        let sequence = h.commit.slot_sequence();
+        let mut done = 0_u32;
+        while done < h.key_count {
+            let rows = chunk_rows.min(h.key_count - done);
+            let (first, end) = (done as usize, (done + rows) as usize);
+            let (now, ahead) = scratch.keys[first..].split_at(end - first);
+            // SAFETY: the place has one row per key; this chunk's lie at `first` rows.
+            let stats = unsafe {
+                let out = place.add(first * row_bytes as usize);
+                self.store.get(scratch.worker, table, now, ahead, out)
+            }?;
+            scratch.counts.missing_rows += u64::from(stats.missing_rows);
+            done += rows;
+            if done < h.key_count {
+                lane.publish_progress(slot, sequence, done);
+            }
+        }
+        Ok(())
+    }
+
+    fn get_into_buffer<F: Fabric>(
+        &self,
+        lane: &ServerLane<F>,
+        slot: u32,
+        (table, row_bytes, total): (TableTag, u32, u32),
+        buffer: RemoteBuffer,
+        scratch: &mut Scratch,
+    ) -> Judged {
+        if buffer.bytes < total {
+            return Err(RpcStatus::BatchTooLarge);
+        }
+        if !buffer.address.is_multiple_of(4) {
+            return Err(RpcStatus::InvalidPayload);
+        }
+        let landed = RemoteBuffer { bytes: total, ..buffer };
+        let place = if lane.has_windows() {
+            lane.client_memory(landed, Access::REMOTE_WRITE).ok_or(RpcStatus::InvalidPayload)?
+        } else if total <= lane.parts().geometry.response_payload_bytes {
+            lane.response_payload(slot, total)
+        } else {
+            return Err(RpcStatus::BatchTooLarge);
+        };
+        self.gather(scratch, table, row_bytes, place, total)?;
+        Ok(Answer { bytes: total, landed: Some(landed), landed_from: place.cast_const(), ..EMPTY })
+    }
+
+    /// Keys and a dense matrix: in the payload, or the matrix in the client's registered memory.
+    fn matrix<F: Fabric>(
+        &self,
+        lane: &ServerLane<F>,
+        slot: u32,
+        h: &RequestHeader,
+        scratch: &mut Scratch,
+    ) -> Result<Input, RpcStatus> {
+        let table = TableTag(h.table);
+        let row_bytes = self.store.shape(table).ok_or(RpcStatus::UnknownTable)?.row_bytes();
+        let keys_bytes = Self::keys(lane, slot, h, &mut scratch.keys)?;
+        let total = u64::from(h.key_count) * u64::from(row_bytes);
+        let first = if let Some(buffer) = h.remote_buffer() {
+            if h.payload_bytes != keys_bytes || !buffer.address.is_multiple_of(4) {
+                return Err(RpcStatus::InvalidPayload);
+            }
+            if u64::from(buffer.bytes) != total {
+                return Err(RpcStatus::ValueSizeMismatch);
+            }
+            lane.client_memory(buffer, Access::REMOTE_READ).ok_or(RpcStatus::InvalidPayload)?.cast_const()
+        } else {
+            let got = u64::from(h.payload_bytes - keys_bytes);
+            if got != total {
+                let even = h.key_count != 0 && got % (u64::from(h.key_count) * 4) == 0;
+                return Err(if even { RpcStatus::ValueSizeMismatch } else { RpcStatus::InvalidPayload });
+            }
+            lane.request_payload(slot).wrapping_add(keys_bytes as usize)
+        };
+        Ok(Input { table, rows: RowsIn { first, stride: row_bytes as usize, row_bytes } })
+    }
+
+    /// Blocks of key and row.
+    fn blocks<F: Fabric>(
+        &self,
+        lane: &ServerLane<F>,
+        slot: u32,
+        h: &RequestHeader,
+        scratch: &mut Scratch,
+    ) -> Result<Input, RpcStatus> {
+        let table = TableTag(h.table);
+        let row_bytes = self.store.shape(table).ok_or(RpcStatus::UnknownTable)?.row_bytes();
+        let stride = block_bytes(row_bytes);
+        if h.flags & flags::REMOTE_BUFFER != 0 {
+            return Err(RpcStatus::InvalidPayload);
+        }
+        if u64::from(h.payload_bytes) != u64::from(h.key_count) * stride as u64 {
+            let even =
+                h.key_count != 0 && h.payload_bytes % h.key_count == 0 && (h.payload_bytes / h.key_count) % 4 == 0;
+            return Err(if even { RpcStatus::ValueSizeMismatch } else { RpcStatus::InvalidPayload });
+        }
+        scratch.keys.clear();
+        let payload = lane.request_payload(slot);
+        for index in 0..h.key_count as usize {
+            // SAFETY: every block lies within the payload, which fits the slot.
+            unsafe { copy_keys(payload.add(index * stride), 1, &mut scratch.keys) };
+        }
+        Ok(Input { table, rows: RowsIn { first: payload.wrapping_add(8), stride, row_bytes } })
+    }
+}
+
+/// A private copy of a small payload.
+fn payload_copy<F: Fabric>(
+    lane: &ServerLane<F>,
+    slot: u32,
+    h: &RequestHeader,
+    most: u32,
+) -> Result<Vec<u8>, RpcStatus> {
+    if h.payload_bytes > most || h.key_count != 0 || h.flags & flags::REMOTE_BUFFER != 0 {
+        return Err(RpcStatus::InvalidPayload);
+    }
+    let mut copy = vec![0_u8; h.payload_bytes as usize];
+    // SAFETY: `payload_bytes` was found to fit the slot; the copy is ours.
+    unsafe { core::ptr::copy_nonoverlapping(lane.request_payload(slot), copy.as_mut_ptr(), copy.len()) };
+    Ok(copy)
+}
+
+#[cold]
+fn report_panic(panic: &(dyn core::any::Any + Send), shard: u16, header: &RequestHeader) {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a panic without a message");
+    tracing::error!(event = "handler_exception", shard, op = header.op, table = header.table, error = text);
+}
