@@ -1,6 +1,8 @@
 //! GET, PUT, UPDATE, UPDATE_FLAT, INIT_TABLE, COMMAND: what holds the rows and how keys find their shard.
 
+pub mod client;
 mod handler;
+pub mod routing;
 mod store;
 
 pub use handler::{Handler, HandlerCounts, Scratch};

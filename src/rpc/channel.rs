@@ -209,13 +209,12 @@ impl<F: Fabric, R> Channel<F, R> {
         AcquireError::Down(error)
     }
 
-    /// Whether this use of the slot is still held.
+    /// The held use of a slot whose low bits of the use count are these: how a token finds its request.
     #[inline]
     #[must_use]
-    pub fn holds(&self, held: Held) -> bool {
-        self.slots
-            .get(held.index as usize)
-            .is_some_and(|slot| slot.state.load(Ordering::Relaxed) == (held.use_count << 1) | 1)
+    pub fn resolve(&self, index: u32, use_low: u64, mask: u64) -> Option<Held> {
+        let state = self.slots.get(index as usize)?.state.load(Ordering::Relaxed);
+        (state & 1 == 1 && (state >> 1) & mask == use_low).then_some(Held { index, use_count: state >> 1 })
     }
 
     /// What the layer above keeps with the request.

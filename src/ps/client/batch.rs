@@ -1,0 +1,405 @@
+//! A request of several parts: split by shard and by what one slot takes, sent in parallel as slots become free, and
+//! brought home in the caller's order. Driven by the caller's own query and wait; there is no thread behind it.
+//!
+//! Parts of one shard may be executed in any order: a key that occurs in two parts of one UPDATE is updated twice, in
+//! either order. Within a part the order of the keys holds.
+
+use super::request::{Borrowed, Source};
+use super::{Plan, PsClient, Token, stale};
+use crate::error::{Error, Result, Status};
+use crate::fabric::Fabric;
+use crate::ids::TableTag;
+use crate::ps::routing::Partition;
+use crate::rpc::{AcquireError, Held, Turn};
+use crate::sync::{AtomicU64, CachePadded, Ordering};
+use crate::time::{Tick, now};
+use crate::wire::Op;
+use core::cell::UnsafeCell;
+use core::time::Duration;
+
+const FREE: u64 = 0;
+const HELD: u64 = 1;
+const BUSY: u64 = 2;
+const STATE_BITS: u64 = 3;
+/// Most keys of one batch: the positions are 32 bits, and nothing sane comes near.
+pub(super) const KEYS_MAX: usize = 1 << 28;
+
+#[derive(Debug)]
+struct Part {
+    shard: u32,
+    /// Range in the shard's part of the partition.
+    first: u32,
+    count: u32,
+    state: PartState,
+}
+
+#[derive(Debug)]
+enum PartState {
+    Unsent,
+    Sent(Held),
+    Over,
+}
+
+/// What is kept with a batch; reused, so that it allocates nothing once the largest one was seen.
+#[derive(Debug)]
+struct Batch {
+    op: Op,
+    table: TableTag,
+    row_bytes: usize,
+    partition: Partition,
+    parts: Vec<Part>,
+    open: usize,
+    /// Where rows of a GET go; its own memory when read in place.
+    rows: *mut u8,
+    own_rows: Vec<f32>,
+    in_place: bool,
+    source: Source,
+    queries: u32,
+    first_slow: Option<Tick>,
+    error: Option<Box<Error>>,
+}
+
+// SAFETY: the raw pointers are the caller's memory, which it keeps valid until the request is done; a batch is worked on
+// by one thread at a time.
+unsafe impl Send for Batch {}
+
+#[derive(Debug)]
+struct Place {
+    /// `use_count << 2 | state`.
+    state: AtomicU64,
+    batch: UnsafeCell<Option<Box<Batch>>>,
+}
+
+// SAFETY: `batch` is reached only by the thread that moved `state` to BUSY.
+unsafe impl Sync for Place {}
+
+/// The batches of one client.
+#[derive(Debug)]
+pub(super) struct Batches {
+    places: Box<[CachePadded<Place>]>,
+}
+
+/// The right to work on one batch; given back when dropped.
+struct Guard<'a> {
+    place: &'a Place,
+    use_count: u64,
+    after: u64,
+}
+
+impl Guard<'_> {
+    #[allow(clippy::mut_from_ref)] // BUSY makes this thread the only one
+    fn batch(&self) -> &mut Batch {
+        // SAFETY: BUSY belongs to this guard.
+        let place = unsafe { &mut *self.place.batch.get() };
+        place.get_or_insert_with(|| Box::new(Batch::new()))
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire of the next `lock` or `take`.
+        self.place.state.store(self.after, Ordering::Release);
+    }
+}
+
+impl Batches {
+    pub(super) fn new(count: usize) -> Batches {
+        let place = |_| CachePadded(Place { state: AtomicU64::new(FREE), batch: UnsafeCell::new(None) });
+        Batches { places: (0..count).map(place).collect() }
+    }
+
+    fn take(&self) -> Result<(usize, Guard<'_>)> {
+        for (index, place) in self.places.iter().enumerate() {
+            let state = place.state.load(Ordering::Relaxed);
+            // Acquire: pairs with the Release of the guard that freed it.
+            if state & STATE_BITS == FREE
+                && place.state.compare_exchange(state, state | BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                let use_count = state >> 2;
+                return Ok((index, Guard { place, use_count, after: (use_count << 2) | HELD }));
+            }
+        }
+        Err(Error::new(Status::NoSlot, "too many batches under way: revoke finished ones"))
+    }
+
+    fn lock(&self, index: usize, use_low: u64) -> Result<Guard<'_>> {
+        let gone = || stale(Token::batch(index, use_low));
+        let place = self.places.get(index).ok_or_else(gone)?;
+        let state = place.state.load(Ordering::Relaxed);
+        let use_count = state >> 2;
+        if use_count & super::token::USE_MASK != use_low || state & STATE_BITS == FREE {
+            return Err(gone());
+        }
+        let held = (use_count << 2) | HELD;
+        // Acquire: pairs with the Release of the guard that let it go.
+        place
+            .state
+            .compare_exchange(held, (use_count << 2) | BUSY, Ordering::Acquire, Ordering::Relaxed)
+            .map_err(|_| Error::new(Status::Busy, "another thread is working on this request"))?;
+        Ok(Guard { place, use_count, after: held })
+    }
+}
+
+impl Batch {
+    fn new() -> Batch {
+        Batch {
+            op: Op::Get,
+            table: TableTag(0),
+            row_bytes: 0,
+            partition: Partition::new(),
+            parts: Vec::new(),
+            open: 0,
+            rows: core::ptr::null_mut(),
+            own_rows: Vec::new(),
+            in_place: false,
+            source: Source::Dense(core::ptr::null()),
+            queries: 0,
+            first_slow: None,
+            error: None,
+        }
+    }
+
+    fn begin(&mut self, plan: &Plan<'_>, router: &crate::ps::routing::Router) {
+        self.op = plan.op;
+        self.table = plan.table;
+        self.row_bytes = plan.row_bytes;
+        self.rows = core::ptr::null_mut();
+        self.in_place = false;
+        self.queries = 0;
+        self.first_slow = None;
+        self.error = None;
+        self.partition.split(router, plan.keys);
+        self.parts.clear();
+        let step = u32::try_from(plan.part_keys).unwrap_or(u32::MAX);
+        for shard in 0..router.shards() {
+            let keys = u32::try_from(self.partition.keys(shard).len()).unwrap_or(u32::MAX);
+            let mut first = 0;
+            while first < keys {
+                let count = step.min(keys - first);
+                self.parts.push(Part { shard, first, count, state: PartState::Unsent });
+                first += count;
+            }
+        }
+        self.open = self.parts.len();
+    }
+}
+
+impl<F: Fabric> PsClient<F> {
+    pub(super) fn batch_get(&self, plan: &Plan<'_>, rows: *mut f32) -> Result<Token> {
+        let (index, guard) = self.begin_batch(plan)?;
+        let batch = guard.batch();
+        if rows.is_null() {
+            batch.own_rows.clear();
+            batch.own_rows.resize(plan.keys.len() * plan.row_bytes / 4, 0.0);
+            batch.rows = batch.own_rows.as_mut_ptr().cast();
+            batch.in_place = true;
+        } else {
+            batch.rows = rows.cast();
+        }
+        self.advance_batch(batch);
+        Ok(Token::batch(index, guard.use_count))
+    }
+
+    pub(super) fn batch_rows(&self, plan: &Plan<'_>, source: Source) -> Result<Token> {
+        let (index, guard) = self.begin_batch(plan)?;
+        let batch = guard.batch();
+        batch.source = source;
+        self.advance_batch(batch);
+        Ok(Token::batch(index, guard.use_count))
+    }
+
+    fn begin_batch(&self, plan: &Plan<'_>) -> Result<(usize, Guard<'_>)> {
+        if plan.keys.len() > KEYS_MAX {
+            return Err(Error::new(
+                Status::BatchTooLarge,
+                format!("{} keys in one call; at most {KEYS_MAX}", plan.keys.len()),
+            ));
+        }
+        let (index, guard) = self.batches.take()?;
+        guard.batch().begin(plan, &self.router);
+        Ok((index, guard))
+    }
+
+    /// Moves every part on; true when none is open any more.
+    fn advance_batch(&self, batch: &mut Batch) -> bool {
+        for index in 0..batch.parts.len() {
+            if matches!(batch.parts[index].state, PartState::Sent(_)) {
+                self.finish_part(batch, index);
+            }
+        }
+        let mut full = None;
+        for index in 0..batch.parts.len() {
+            let shard = batch.parts[index].shard;
+            if matches!(batch.parts[index].state, PartState::Unsent) && full != Some(shard) {
+                if batch.error.is_some() {
+                    close(batch, index);
+                } else if !self.send_part(batch, index) {
+                    full = Some(shard);
+                }
+            }
+        }
+        batch.open == 0
+    }
+
+    /// False when the shard has no free slot now.
+    fn send_part(&self, batch: &mut Batch, index: usize) -> bool {
+        let Part { shard, first, count, .. } = batch.parts[index];
+        let held = match self.channels[shard as usize].acquire() {
+            Ok(held) => held,
+            Err(AcquireError::NoSlot) => return false,
+            Err(AcquireError::Down(error)) => {
+                close(batch, index);
+                batch.error.get_or_insert(error);
+                return true;
+            }
+        };
+        let range = first as usize..(first + count) as usize;
+        let keys = &batch.partition.keys(shard)[range.clone()];
+        let plan =
+            Plan { op: batch.op, table: batch.table, keys, row_bytes: batch.row_bytes, part_keys: count as usize };
+        // SAFETY: the slot is held; the source has a row for every position of the batch; rows are read in place.
+        let sent = unsafe {
+            if batch.op == Op::Get {
+                self.start_get(shard as usize, held, &plan, core::ptr::null_mut(), None)
+            } else {
+                let positions = &batch.partition.positions(shard)[range];
+                self.start_rows(shard as usize, held, &plan, batch.source, positions)
+            }
+        };
+        match sent {
+            Ok(()) => batch.parts[index].state = PartState::Sent(held),
+            Err(error) => {
+                close(batch, index);
+                batch.error.get_or_insert(error);
+            }
+        }
+        true
+    }
+
+    fn finish_part(&self, batch: &mut Batch, index: usize) {
+        let Part { shard, first, count, state: PartState::Sent(held) } = batch.parts[index] else {
+            return;
+        };
+        let channel = &self.channels[shard as usize];
+        if !self.single_advance(channel, held, true) {
+            return;
+        }
+        match self.single_wait(channel, held, Some(Duration::ZERO)) {
+            Ok(()) if batch.op == Op::Get => {
+                if let Ok(borrowed) = self.single_borrow(channel, held) {
+                    let range = first as usize..(first + count) as usize;
+                    let positions = &batch.partition.positions(shard)[range];
+                    // SAFETY: the part's rows are complete in its slot; the batch's memory has a row per position.
+                    unsafe { scatter(borrowed.rows.cast(), batch.row_bytes, positions, batch.rows) };
+                }
+            }
+            Ok(()) => {}
+            Err(error) => {
+                batch.error.get_or_insert(error);
+            }
+        }
+        channel.release(held);
+        close(batch, index);
+    }
+
+    pub(super) fn batch_query(&self, index: usize, use_low: u64) -> Result<bool> {
+        let guard = self.batches.lock(index, use_low)?;
+        let batch = guard.batch();
+        let done = self.advance_batch(batch);
+        if !done {
+            batch.queries += 1;
+            if batch.queries.is_multiple_of(64) {
+                self.give_up_unsent(batch);
+            }
+        }
+        Ok(done)
+    }
+
+    /// Parts that could not be sent for as long as a request may take will not be: their slots are held by requests
+    /// that nobody revokes.
+    #[cold]
+    fn give_up_unsent(&self, batch: &mut Batch) {
+        let at = now();
+        let first = *batch.first_slow.get_or_insert(at);
+        let limit = u64::try_from(self.options.wait_timeout.as_nanos()).unwrap_or(u64::MAX);
+        let unsent = batch.parts.iter().find(|part| matches!(part.state, PartState::Unsent));
+        if let Some(part) = unsent.filter(|_| at.since_ns(first) >= limit && batch.error.is_none()) {
+            let mut error = Error::new(
+                Status::NoSlot,
+                "a part of the batch found no idle slot within the wait timeout: revoke finished requests",
+            )
+            .at_shard(part.shard);
+            error.elapsed_ns = at.since_ns(first);
+            batch.error = Some(error);
+        }
+    }
+
+    pub(super) fn batch_wait(&self, index: usize, use_low: u64, timeout: Option<Duration>) -> Result<()> {
+        let guard = self.batches.lock(index, use_low)?;
+        self.drive(guard.batch(), timeout)
+    }
+
+    fn drive(&self, batch: &mut Batch, timeout: Option<Duration>) -> Result<()> {
+        // Sent parts watch their own deadlines; this pace bounds the caller's patience and unsent parts.
+        let mut pace = self.pace(timeout);
+        while !self.advance_batch(batch) {
+            match pace.turn() {
+                Turn::Again => {}
+                Turn::Expired if timeout.is_some() => {
+                    return Err(Error::new(Status::Pending, "the request is still under way"));
+                }
+                Turn::CheckHealth | Turn::Expired => self.give_up_unsent(batch),
+            }
+        }
+        match &batch.error {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    pub(super) fn batch_borrow(&self, index: usize, use_low: u64) -> Result<Borrowed> {
+        let guard = self.batches.lock(index, use_low)?;
+        let batch = guard.batch();
+        if !batch.in_place {
+            return Err(Error::new(Status::WrongState, "only a GET without a target can be read in place"));
+        }
+        let done = self.advance_batch(batch);
+        if let Some(error) = &batch.error {
+            return Err(error.clone());
+        }
+        let rows_total = batch.own_rows.len() * 4 / batch.row_bytes;
+        let rows_ready = if done { rows_total } else { 0 };
+        Ok(Borrowed { rows: batch.own_rows.as_ptr(), rows_ready, rows_total })
+    }
+
+    pub(super) fn batch_revoke(&self, index: usize, use_low: u64) -> Result<()> {
+        let mut guard = self.batches.lock(index, use_low)?;
+        let batch = guard.batch();
+        if batch.open > 0 {
+            // Nothing new is sent; what was sent may still write.
+            batch.error.get_or_insert_with(|| Error::new(Status::Closed, "the request was revoked"));
+            let _ = self.drive(batch, None);
+        }
+        guard.after = ((guard.use_count + 1) << 2) | FREE;
+        Ok(())
+    }
+}
+
+fn close(batch: &mut Batch, index: usize) {
+    batch.parts[index].state = PartState::Over;
+    batch.open -= 1;
+}
+
+/// Row `i` of `from` becomes row `positions[i]` of `to`.
+///
+/// # Safety
+/// `from` has one row per position; `to` has a row at each position.
+unsafe fn scatter(from: *const u8, row_bytes: usize, positions: &[u32], to: *mut u8) {
+    for (index, position) in positions.iter().enumerate() {
+        // SAFETY: as the caller vouches.
+        unsafe {
+            let out = to.add(*position as usize * row_bytes);
+            core::ptr::copy_nonoverlapping(from.add(index * row_bytes), out, row_bytes);
+        }
+    }
+}

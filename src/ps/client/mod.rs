@@ -1,0 +1,392 @@
+//! The client's side of the operations: checks, splitting over shards and requests, and bringing rows home in order.
+//!
+//! A request whose keys all go to one shard and fit one slot takes the short way ([`single`]): it lives in its slot,
+//! and costs two atomic read-modify-writes, no allocation and no clock. Any other is a [`batch`] of parts, which go to
+//! their shards in parallel and are driven by the caller's own `query` and `wait`.
+
+mod batch;
+mod request;
+mod single;
+mod token;
+
+pub use request::{Borrowed, Request, Rows, Target};
+pub use single::Record;
+pub use token::{INDEX_MAX, SHARDS_MAX, Token};
+
+use super::routing::Router;
+use crate::error::{Error, Outcome, Result, Status};
+use crate::fabric::Fabric;
+use crate::ids::TableTag;
+use crate::rpc::{Channel, Pace, PacePolicy, Turn};
+use crate::sync::{AtomicU32, Ordering};
+use crate::wire::{Op, RpcStatus};
+use batch::Batches;
+use core::time::Duration;
+use request::{Source, part_of};
+use token::Named;
+
+/// What a client is set to.
+#[derive(Clone, Debug)]
+pub struct PsClientOptions {
+    /// Most keys of one request to one shard.
+    pub keys_max: u32,
+    /// The server may send rows straight from the table; otherwise it gathers them in its own memory first.
+    pub direct: bool,
+    /// PUT and UPDATE_FLAT from registered memory: the server reads it, instead of the client pushing it.
+    pub put_read: bool,
+    /// How waits spend their time.
+    pub pace: PacePolicy,
+    /// How long a request may take.
+    pub wait_timeout: Duration,
+    /// f32 elements of a row of table 0.
+    pub default_dim: u32,
+}
+
+/// One client's operations on all shards. Threads: any; each request belongs to one thread at a time.
+#[derive(Debug)]
+pub struct PsClient<F: Fabric> {
+    channels: Box<[Channel<F, Record>]>,
+    router: Router,
+    options: PsClientOptions,
+    /// Row width by tag; 0: no such table.
+    dims: Box<[AtomicU32]>,
+    batches: Batches,
+}
+
+const TAGS: usize = 1 << 16;
+
+/// The checked common part of a request.
+#[derive(Clone, Copy, Debug)]
+struct Plan<'a> {
+    op: Op,
+    table: TableTag,
+    keys: &'a [u64],
+    row_bytes: usize,
+    /// Most keys of one part.
+    part_keys: usize,
+}
+
+impl<F: Fabric> PsClient<F> {
+    /// A client over one connected channel per shard, in the order of the shards.
+    #[must_use]
+    pub fn new(channels: Vec<Channel<F, Record>>, router: Router, options: PsClientOptions) -> PsClient<F> {
+        let dims: Box<[AtomicU32]> = (0..TAGS).map(|_| AtomicU32::new(0)).collect();
+        dims[0].store(options.default_dim, Ordering::Relaxed);
+        let slots: usize = channels.iter().map(Channel::slot_count).sum();
+        let batches = Batches::new((slots * 2).clamp(16, INDEX_MAX));
+        PsClient { channels: channels.into_boxed_slice(), router, options, dims, batches }
+    }
+
+    /// One channel per shard.
+    #[must_use]
+    pub fn channels(&self) -> &[Channel<F, Record>] {
+        &self.channels
+    }
+
+    /// The shard that owns a key.
+    #[inline]
+    #[must_use]
+    pub fn shard_of(&self, key: u64) -> u32 {
+        self.router.shard_of(key)
+    }
+
+    /// Makes a table's row width known, as INIT_TABLE's answer says.
+    pub fn set_dim(&self, table: TableTag, dim: u32) {
+        self.dims[usize::from(table.0)].store(dim, Ordering::Relaxed);
+    }
+
+    /// f32 elements of a row.
+    ///
+    /// # Errors
+    /// `UnknownTable` when no INIT_TABLE of this client gave this tag.
+    #[inline]
+    pub fn dim(&self, table: TableTag) -> Result<u32> {
+        match self.dims[usize::from(table.0)].load(Ordering::Relaxed) {
+            0 => Err(Error::new(
+                Status::UnknownTable,
+                format!("table {} is not known to this client: call init_table first", table.0),
+            )),
+            dim => Ok(dim),
+        }
+    }
+
+    /// Sends a request whose payload is bytes (INIT_TABLE, COMMAND) to one shard, and waits for its answer: the tag, or 0.
+    ///
+    /// # Errors
+    /// As [`PsClient::submit`] and [`PsClient::wait`].
+    pub fn call_bytes(&self, shard: usize, op: Op, bytes: &[u8]) -> Result<u32> {
+        let token = self.submit_bytes(shard, op, bytes)?;
+        let outcome = self.wait(token, None);
+        let aux = self.aux_of(token);
+        self.revoke(token)?;
+        outcome.map(|()| aux)
+    }
+
+    /// Submits, waits and revokes in one call. While every slot is held by other threads it waits for one.
+    ///
+    /// # Safety
+    /// As [`PsClient::submit`]; the pointers need to be valid during this call only.
+    ///
+    /// # Errors
+    /// As [`PsClient::submit`] and [`PsClient::wait`].
+    pub unsafe fn call(&self, request: &Request<'_, F::Region>) -> Result<()> {
+        let mut pace = None;
+        let token = loop {
+            // SAFETY: as the caller vouches.
+            match unsafe { self.submit(request) } {
+                Ok(token) => break token,
+                Err(error) if error.status == Status::NoSlot => {
+                    if pace.get_or_insert_with(|| self.pace(None)).turn() == Turn::Expired {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let outcome = self.wait(token, None);
+        self.revoke(token)?;
+        outcome
+    }
+
+    /// Requests under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.channels.iter().map(Channel::held_count).sum()
+    }
+
+    #[inline]
+    fn plan<'a>(&self, op: Op, table: TableTag, keys: &'a [u64]) -> Result<Plan<'a>> {
+        let row_bytes = self.dim(table)? as usize * 4;
+        let channel = &self.channels[0];
+        let request = channel.payload_bytes_max() as usize;
+        let fit = match op {
+            Op::Get => (request / 8).min(channel.response_bytes_max() as usize / row_bytes),
+            _ => request / (8 + row_bytes),
+        };
+        if fit == 0 {
+            return Err(Error::new(
+                Status::BatchTooLarge,
+                format!(
+                    "a row of {row_bytes} bytes does not fit a slot; raise request-slot-bytes and response-slot-bytes"
+                ),
+            ));
+        }
+        Ok(Plan { op, table, keys, row_bytes, part_keys: fit.min(self.options.keys_max as usize) })
+    }
+
+    /// Starts a request.
+    ///
+    /// # Safety
+    /// Pointers in the request are valid for the lengths given, and stay so until the request is done.
+    ///
+    /// # Errors
+    /// A CALLER status for a bad request, `NoSlot` when every slot is held, LANE or PEER when the shard cannot be
+    /// reached. Nothing was executed.
+    pub unsafe fn submit(&self, request: &Request<'_, F::Region>) -> Result<Token> {
+        match request {
+            Request::Get { table, keys, target } => {
+                let plan = self.plan(Op::Get, *table, keys)?;
+                let total = plan.keys.len() * plan.row_bytes;
+                let short = || too_short(plan.keys.len(), plan.row_bytes / 4);
+                match target {
+                    Target::Memory { rows, capacity } => {
+                        if capacity.checked_mul(4).is_none_or(|bytes| bytes < total) {
+                            return Err(short());
+                        }
+                        check_pointer(rows.cast_const(), total)?;
+                        // SAFETY: the memory was found large enough for every row.
+                        unsafe { self.submit_get(&plan, *rows, None) }
+                    }
+                    // SAFETY: nothing of the caller's is written.
+                    Target::InPlace => unsafe { self.submit_get(&plan, core::ptr::null_mut(), None) },
+                    Target::Buffer { region, offset_bytes } => {
+                        let place = part_of(*region, *offset_bytes, total).ok_or_else(short)?;
+                        // SAFETY: the part lies within the region, which the caller keeps until the request is done.
+                        unsafe { self.submit_get(&plan, place.cast(), Some(region)) }
+                    }
+                }
+            }
+            // SAFETY: as the caller vouches.
+            Request::Put { table, keys, rows } => unsafe { self.submit_rows(Op::Put, *table, keys, rows) },
+            // SAFETY: as the caller vouches.
+            Request::Update { table, keys, gradients } => unsafe {
+                self.submit_rows(Op::Update, *table, keys, gradients)
+            },
+            // SAFETY: as the caller vouches.
+            Request::UpdateFlat { table, keys, gradients } => unsafe {
+                self.submit_rows(Op::UpdateFlat, *table, keys, gradients)
+            },
+        }
+    }
+
+    /// The one shard that all keys go to, if that is known without looking at each.
+    #[inline]
+    fn only_shard(&self, plan: &Plan<'_>) -> Option<usize> {
+        if plan.keys.len() > plan.part_keys || plan.keys.is_empty() {
+            return None;
+        }
+        if self.channels.len() == 1 {
+            return Some(0);
+        }
+        (plan.keys.len() == 1).then(|| self.router.shard_of(plan.keys[0]) as usize)
+    }
+
+    #[inline]
+    unsafe fn submit_get(&self, plan: &Plan<'_>, rows: *mut f32, region: Option<&F::Region>) -> Result<Token> {
+        match self.only_shard(plan) {
+            // SAFETY: as the caller vouches.
+            Some(shard) => unsafe { self.single_get(shard, plan, rows, region) },
+            None => self.batch_get(plan, rows),
+        }
+    }
+
+    unsafe fn submit_rows(&self, op: Op, table: TableTag, keys: &[u64], rows: &Rows<'_, F::Region>) -> Result<Token> {
+        let plan = self.plan(op, table, keys)?;
+        let total = keys.len() * plan.row_bytes;
+        let short = || too_short(keys.len(), plan.row_bytes / 4);
+        let (source, region) = match rows {
+            Rows::Flat { rows, count } => {
+                if count.checked_mul(4) != Some(total) {
+                    return Err(short());
+                }
+                check_pointer(*rows, total)?;
+                (Source::Dense(rows.cast()), None)
+            }
+            Rows::Scattered(pointers) => {
+                if pointers.len() != keys.len() {
+                    return Err(short());
+                }
+                pointers.iter().try_for_each(|row| check_pointer(*row, plan.row_bytes))?;
+                (Source::Scattered(pointers.as_ptr()), None)
+            }
+            Rows::Buffer { region, offset_bytes } => {
+                let place = part_of(*region, *offset_bytes, total).ok_or_else(short)?;
+                (Source::Dense(place), Some((*region, *offset_bytes)))
+            }
+        };
+        match self.only_shard(&plan) {
+            // SAFETY: the source was found to have one row per key.
+            Some(shard) => unsafe { self.single_rows(shard, &plan, source, region) },
+            None => self.batch_rows(&plan, source),
+        }
+    }
+
+    /// Whether the request is done. Never blocks. A request that failed is done; `wait` tells how.
+    ///
+    /// # Errors
+    /// `StaleToken`.
+    pub fn query(&self, token: Token) -> Result<bool> {
+        match token.named() {
+            Some(Named::Single { shard, index, use_low }) => {
+                let (channel, held) = self.find(shard, index, use_low)?;
+                Ok(self.single_advance(channel, held, true))
+            }
+            Some(Named::Batch { index, use_low }) => self.batch_query(index, use_low),
+            None => Err(stale(token)),
+        }
+    }
+
+    /// Waits until the request is done, at most `timeout` beyond a short spin; None: the option's.
+    ///
+    /// # Errors
+    /// `Pending`-like expiry of an own `timeout` is `Status::Pending` in the error and leaves the request as it is; the
+    /// option's wait timeout ends the lane. Otherwise what the request failed with.
+    pub fn wait(&self, token: Token, timeout: Option<Duration>) -> Result<()> {
+        match token.named() {
+            Some(Named::Single { shard, index, use_low }) => {
+                let (channel, held) = self.find(shard, index, use_low)?;
+                self.single_wait(channel, held, timeout)
+            }
+            Some(Named::Batch { index, use_low }) => self.batch_wait(index, use_low, timeout),
+            None => Err(stale(token)),
+        }
+    }
+
+    /// The rows of an `InPlace` GET.
+    ///
+    /// # Errors
+    /// `StaleToken`; `WrongState` when the request is not such a GET, or is a batch that is not done; what the request
+    /// failed with.
+    pub fn borrow(&self, token: Token) -> Result<Borrowed> {
+        match token.named() {
+            Some(Named::Single { shard, index, use_low }) => {
+                let (channel, held) = self.find(shard, index, use_low)?;
+                self.single_borrow(channel, held)
+            }
+            Some(Named::Batch { index, use_low }) => self.batch_borrow(index, use_low),
+            None => Err(stale(token)),
+        }
+    }
+
+    /// Gives the request's slots back. A request that is not done is waited for: its memory may still be written.
+    ///
+    /// # Errors
+    /// `StaleToken`.
+    pub fn revoke(&self, token: Token) -> Result<()> {
+        match token.named() {
+            Some(Named::Single { shard, index, use_low }) => {
+                let (channel, held) = self.find(shard, index, use_low)?;
+                self.single_revoke(channel, held);
+                Ok(())
+            }
+            Some(Named::Batch { index, use_low }) => self.batch_revoke(index, use_low),
+            None => Err(stale(token)),
+        }
+    }
+
+    #[inline]
+    fn find(&self, shard: usize, index: u32, use_low: u64) -> Result<(&Channel<F, Record>, crate::rpc::Held)> {
+        let channel = self.channels.get(shard);
+        match channel.and_then(|c| Some((c, c.resolve(index, use_low, token::USE_MASK)?))) {
+            Some(found) => Ok(found),
+            None => Err(stale(Token::single(shard, index, use_low))),
+        }
+    }
+
+    /// The pace of a wait: an own timeout, or the option's.
+    #[inline]
+    fn pace(&self, timeout: Option<Duration>) -> Pace {
+        Pace::new(self.options.pace, timeout.unwrap_or(self.options.wait_timeout))
+    }
+}
+
+#[cold]
+fn stale(token: Token) -> Box<Error> {
+    Error::new(Status::StaleToken, format!("request {:#x} was revoked before, or never existed", token.0))
+}
+
+#[cold]
+fn too_short(keys: usize, dim: usize) -> Box<Error> {
+    Error::new(Status::BufferTooSmall, format!("{keys} keys of {dim} floats need {} floats, 4-aligned", keys * dim))
+}
+
+#[inline]
+fn check_pointer(rows: *const f32, bytes: usize) -> Result<()> {
+    if bytes == 0 || (!rows.is_null() && rows.is_aligned()) {
+        return Ok(());
+    }
+    Err(Error::new(
+        if rows.is_null() { Status::NullPointer } else { Status::InvalidArgument },
+        format!("the pointer to rows is {rows:p}: it must not be NULL and must be 4-aligned"),
+    ))
+}
+
+/// The error that a server's refusal becomes.
+#[cold]
+fn refused(status: RpcStatus) -> Box<Error> {
+    let words = match status {
+        RpcStatus::Ok => "answered something else than was asked",
+        RpcStatus::InvalidPayload => "found the request malformed",
+        RpcStatus::WrongShard => "does not own a key of the request",
+        RpcStatus::BatchTooLarge => "takes fewer keys or bytes in one request",
+        RpcStatus::ValueSizeMismatch => "has another row width for this table",
+        RpcStatus::UnknownTable => "has no such table",
+        RpcStatus::InternalError => "failed inside its handler; its log has the reason",
+    };
+    let mut error = Error::new(status.to_status(), format!("the shard {words}"));
+    error.outcome = match status {
+        RpcStatus::Ok | RpcStatus::InternalError => Outcome::Unknown,
+        _ => Outcome::NotExecuted,
+    };
+    error
+}

@@ -1,0 +1,135 @@
+//! What a caller asks for, and where rows come from and go to.
+
+use crate::fabric::Region;
+use crate::ids::TableTag;
+
+/// Where the rows of a GET go.
+#[derive(Debug)]
+pub enum Target<'a, R> {
+    /// The caller's memory: `capacity` f32 at `rows`, valid until the request is done.
+    Memory {
+        /// First element.
+        rows: *mut f32,
+        /// Elements.
+        capacity: usize,
+    },
+    /// Nowhere: the caller reads them in place, until it revokes the request.
+    InPlace,
+    /// Memory that the library allocated: the server writes there.
+    Buffer {
+        /// The memory.
+        region: &'a R,
+        /// Where in it; a multiple of 4.
+        offset_bytes: usize,
+    },
+}
+
+/// Where the rows of a PUT or UPDATE come from; valid until the request is done.
+#[derive(Debug)]
+pub enum Rows<'a, R> {
+    /// One dense matrix of `count` f32.
+    Flat {
+        /// First element.
+        rows: *const f32,
+        /// Elements.
+        count: usize,
+    },
+    /// One pointer per row.
+    Scattered(&'a [*const f32]),
+    /// One dense matrix in memory that the library allocated.
+    Buffer {
+        /// The memory.
+        region: &'a R,
+        /// Where in it; a multiple of 4.
+        offset_bytes: usize,
+    },
+}
+
+/// One request.
+#[derive(Debug)]
+pub enum Request<'a, R> {
+    /// Rows of keys, in the order of the keys; a missing key gives a zero row.
+    Get {
+        /// The table.
+        table: TableTag,
+        /// The keys.
+        keys: &'a [u64],
+        /// Where the rows go.
+        target: Target<'a, R>,
+    },
+    /// Sets rows.
+    Put {
+        /// The table.
+        table: TableTag,
+        /// The keys.
+        keys: &'a [u64],
+        /// The rows.
+        rows: Rows<'a, R>,
+    },
+    /// Applies gradients; travels as blocks of key and row.
+    Update {
+        /// The table.
+        table: TableTag,
+        /// The keys.
+        keys: &'a [u64],
+        /// One gradient per key.
+        gradients: Rows<'a, R>,
+    },
+    /// Applies gradients; travels as keys and one matrix.
+    UpdateFlat {
+        /// The table.
+        table: TableTag,
+        /// The keys.
+        keys: &'a [u64],
+        /// One gradient per key.
+        gradients: Rows<'a, R>,
+    },
+}
+
+/// Rows of a GET, read in place.
+#[derive(Clone, Copy, Debug)]
+pub struct Borrowed {
+    /// The first row. Valid until the request is revoked.
+    pub rows: *const f32,
+    /// Rows that can be read already.
+    pub rows_ready: usize,
+    /// Rows that there will be.
+    pub rows_total: usize,
+}
+
+/// Where rows to send lie, after the checks: a base with a stride, or pointers.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source {
+    /// Row `i` at `first + i * row_bytes`.
+    Dense(*const u8),
+    /// Row `i` at `*pointers[i]`.
+    Scattered(*const *const f32),
+}
+
+impl Source {
+    /// Copies row `index` to `out`.
+    ///
+    /// # Safety
+    /// The source has that row, and `out` is valid for `row_bytes` bytes.
+    #[inline]
+    pub(super) unsafe fn copy_row(self, index: usize, row_bytes: usize, out: *mut u8) {
+        // SAFETY: as the caller vouches.
+        unsafe {
+            let from = match self {
+                Source::Dense(first) => first.add(index * row_bytes),
+                Source::Scattered(pointers) => (*pointers.add(index)).cast::<u8>(),
+            };
+            core::ptr::copy_nonoverlapping(from, out, row_bytes);
+        }
+    }
+}
+
+/// The address range of a buffer's part, checked against its length.
+pub(super) fn part_of<R: Region>(region: &R, offset_bytes: usize, bytes: usize) -> Option<*mut u8> {
+    let end = offset_bytes.checked_add(bytes)?;
+    if end > region.bytes() || !offset_bytes.is_multiple_of(4) {
+        return None;
+    }
+    // SAFETY: the offset was found to lie within the region.
+    Some(unsafe { region.base().as_ptr().add(offset_bytes) })
+}

@@ -1,0 +1,517 @@
+//! A request that takes one slot: it lives in that slot's record from submit to revoke.
+
+use super::request::{Borrowed, Source};
+use super::{Plan, PsClient, Token, refused};
+use crate::error::{Error, Result, Status};
+use crate::fabric::{Fabric, Region};
+use crate::rpc::{AcquireError, Channel, Held, Polled, Turn};
+use crate::time::{Tick, now};
+use crate::wire::{INLINE_BYTES, Op, RemoteBuffer, RequestHeader, ResponseHeader, RpcStatus, Word, flags};
+use core::time::Duration;
+
+/// Answers below this length are not worth publishing in chunks.
+const GROWS_FROM_BYTES: usize = 8192;
+/// Every so many fruitless queries the slow signs are looked at.
+const QUERIES_PER_CHECK: u32 = 64;
+
+/// Where a request stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Stage {
+    /// Sent; no answer yet.
+    #[default]
+    Waiting,
+    /// Answered well.
+    Done,
+    /// Failed; the error is kept.
+    Failed,
+}
+
+/// What the client keeps with a request in its slot.
+#[derive(Debug, Default)]
+pub struct Record {
+    stage: Stage,
+    is_get: bool,
+    /// The server publishes progress.
+    grows: bool,
+    /// The server writes rows to a registered buffer.
+    lands: bool,
+    keys: u32,
+    row_bytes: u32,
+    /// Bytes of the answer that is expected.
+    total: u32,
+    /// Rows copied to `rows` so far.
+    copied: u32,
+    queries: u32,
+    /// Tag that INIT_TABLE answered.
+    pub(super) aux: u32,
+    /// The caller's memory, as an address; 0 when rows are read in place.
+    rows: usize,
+    first_slow: Option<Tick>,
+    inline: [u64; INLINE_BYTES / 8],
+    error: Option<Box<Error>>,
+}
+
+impl Record {
+    fn new(plan: &Plan<'_>, total: usize) -> Record {
+        #[allow(clippy::cast_possible_truncation)] // a part fits a slot, whose size is a u32
+        Record {
+            is_get: plan.op == Op::Get,
+            keys: plan.keys.len() as u32,
+            row_bytes: plan.row_bytes as u32,
+            total: total as u32,
+            ..Record::default()
+        }
+    }
+}
+
+fn blank(op: Op, table: u16, keys: usize) -> RequestHeader {
+    RequestHeader {
+        op: op as u8,
+        flags: 0,
+        table,
+        #[allow(clippy::cast_possible_truncation)] // a part fits a slot
+        key_count: keys as u32,
+        sequence: 0,
+        payload_bytes: 0,
+        checksum: 0,
+        response_bytes: 0,
+        shard: 0,
+        reserved: 0,
+        inline: [0; INLINE_BYTES],
+        commit: Word::ZERO,
+    }
+}
+
+/// Puts the keys into header or payload; returns the payload bytes they take.
+///
+/// # Safety
+/// `payload` has room for the keys.
+#[inline]
+unsafe fn place_keys(header: &mut RequestHeader, keys: &[u64], payload: *mut u8) -> usize {
+    if RequestHeader::keys_are_inline(header.flags, header.key_count) {
+        let at = RequestHeader::inline_keys_at(header.flags);
+        for (bytes, key) in header.inline[at..].chunks_exact_mut(8).zip(keys) {
+            bytes.copy_from_slice(&key.to_le_bytes());
+        }
+        return 0;
+    }
+    if cfg!(target_endian = "little") {
+        // SAFETY: as the caller vouches.
+        unsafe { core::ptr::copy_nonoverlapping(keys.as_ptr().cast::<u8>(), payload, size_of_val(keys)) };
+    } else {
+        for (index, key) in keys.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { payload.add(index * 8).cast::<u64>().write_unaligned(key.to_le()) };
+        }
+    }
+    size_of_val(keys)
+}
+
+impl<F: Fabric> PsClient<F> {
+    #[inline]
+    pub(super) fn take(&self, shard: usize) -> Result<Held> {
+        self.channels[shard].acquire().map_err(|error| match error {
+            AcquireError::NoSlot => Error::new(
+                Status::NoSlot,
+                "no idle slot: every one is held by a request that was not revoked; \
+                 raise qps-per-client-per-shard or slots-per-qp, or revoke finished requests",
+            )
+            .at_shard(self.channels[shard].shard()),
+            AcquireError::Down(error) => error,
+        })
+    }
+
+    /// Sends and gives the slot back when that fails.
+    #[inline]
+    unsafe fn launch(&self, shard: usize, held: Held, header: RequestHeader, landing: *const u8) -> Result<()> {
+        let channel = &self.channels[shard];
+        // SAFETY: the slot is held; the payload was written; landing is the caller's to keep.
+        unsafe { channel.send(held, header, landing) }.inspect_err(|_| {
+            channel.release(held);
+        })
+    }
+
+    /// # Safety
+    /// `rows`, unless null, is valid for the whole answer until the request is done.
+    #[inline]
+    pub(super) unsafe fn single_get(
+        &self,
+        shard: usize,
+        plan: &Plan<'_>,
+        rows: *mut f32,
+        region: Option<&F::Region>,
+    ) -> Result<Token> {
+        let held = self.take(shard)?;
+        // SAFETY: as the caller vouches.
+        unsafe { self.start_get(shard, held, plan, rows, region) }?;
+        Ok(Token::single(shard, held.index, held.use_count))
+    }
+
+    /// # Safety
+    /// As [`PsClient::single_get`], with a held slot.
+    #[inline]
+    pub(super) unsafe fn start_get(
+        &self,
+        shard: usize,
+        held: Held,
+        plan: &Plan<'_>,
+        rows: *mut f32,
+        region: Option<&F::Region>,
+    ) -> Result<()> {
+        let channel = &self.channels[shard];
+        let total = plan.keys.len() * plan.row_bytes;
+        let mut header = blank(Op::Get, plan.table.0, plan.keys.len());
+        header.flags = flags::COPY_ALLOWED | if self.options.direct { flags::DIRECT } else { 0 };
+        let mut record = Record::new(plan, total);
+        header.response_bytes = record.total;
+        record.rows = rows.expose_provenance();
+        let mut landing = core::ptr::null();
+        if let Some(region) = region.filter(|_| total > 0) {
+            if let Err(error) = name_buffer(region, rows.cast_const().cast(), total, &mut header) {
+                channel.release(held);
+                return Err(error);
+            }
+            record.lands = true;
+            landing = rows.cast_const().cast();
+        } else if total >= GROWS_FROM_BYTES {
+            record.grows = true;
+            header.flags |= flags::PROGRESS;
+        }
+        // SAFETY: the plan's part was bounded by the slot's payload; the record is the holder's.
+        unsafe {
+            #[allow(clippy::cast_possible_truncation)] // bounded by the slot
+            {
+                header.payload_bytes = place_keys(&mut header, plan.keys, channel.payload(held)) as u32;
+            }
+            *channel.record(held) = record;
+            self.launch(shard, held, header, landing)
+        }
+    }
+
+    /// # Safety
+    /// The source has one row per key, valid until the request is done.
+    #[inline]
+    pub(super) unsafe fn single_rows(
+        &self,
+        shard: usize,
+        plan: &Plan<'_>,
+        source: Source,
+        region: Option<(&F::Region, usize)>,
+    ) -> Result<Token> {
+        let held = self.take(shard)?;
+        let channel = &self.channels[shard];
+        let (op, row_bytes) = (plan.op, plan.row_bytes);
+        let mut header = blank(op, plan.table.0, plan.keys.len());
+        let read = region.filter(|_| self.options.put_read && op != Op::Update);
+        let total = plan.keys.len() * row_bytes;
+        if let (Some((region, _)), Source::Dense(first)) = (read, source) {
+            if let Err(error) = name_buffer(region, first, total, &mut header) {
+                channel.release(held);
+                return Err(error);
+            }
+        }
+        let payload = channel.payload(held);
+        // SAFETY: the plan's part was bounded by the slot's payload; the record is the holder's.
+        unsafe {
+            let filled = if read.is_some() {
+                place_keys(&mut header, plan.keys, payload)
+            } else {
+                fill_rows(&mut header, plan, source, None, payload)
+            };
+            #[allow(clippy::cast_possible_truncation)] // bounded by the slot
+            {
+                header.payload_bytes = filled as u32;
+            }
+            *channel.record(held) = Record::new(plan, 0);
+            self.launch(shard, held, header, core::ptr::null())?;
+        }
+        Ok(Token::single(shard, held.index, held.use_count))
+    }
+
+    /// Starts one part of a batch of rows: the rows at `positions` of the source.
+    ///
+    /// # Safety
+    /// The slot is held; the source has a row for each position.
+    pub(super) unsafe fn start_rows(
+        &self,
+        shard: usize,
+        held: Held,
+        plan: &Plan<'_>,
+        source: Source,
+        positions: &[u32],
+    ) -> Result<()> {
+        let channel = &self.channels[shard];
+        let mut header = blank(plan.op, plan.table.0, plan.keys.len());
+        // SAFETY: the plan's part was bounded by the slot's payload; the record is the holder's.
+        unsafe {
+            #[allow(clippy::cast_possible_truncation)] // bounded by the slot
+            {
+                header.payload_bytes =
+                    fill_rows(&mut header, plan, source, Some(positions), channel.payload(held)) as u32;
+            }
+            *channel.record(held) = Record::new(plan, 0);
+            self.launch(shard, held, header, core::ptr::null())
+        }
+    }
+
+    /// Sends a request whose payload is bytes (INIT_TABLE, COMMAND) to one shard.
+    ///
+    /// # Errors
+    /// As [`PsClient::submit`].
+    pub fn submit_bytes(&self, shard: usize, op: Op, bytes: &[u8]) -> Result<Token> {
+        let channel = &self.channels[shard];
+        if bytes.len() > channel.payload_bytes_max() as usize {
+            return Err(Error::new(
+                Status::BatchTooLarge,
+                format!("{} bytes do not fit request-slot-bytes={}", bytes.len(), channel.payload_bytes_max()),
+            ));
+        }
+        let held = self.take(shard)?;
+        let mut header = blank(op, 0, 0);
+        // SAFETY: the bytes fit the slot's payload; the record is the holder's.
+        unsafe {
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), channel.payload(held), bytes.len());
+            #[allow(clippy::cast_possible_truncation)] // bounded by the slot
+            {
+                header.payload_bytes = bytes.len() as u32;
+            }
+            *channel.record(held) = Record::default();
+            self.launch(shard, held, header, core::ptr::null())?;
+        }
+        Ok(Token::single(shard, held.index, held.use_count))
+    }
+
+    /// Looks for the answer; true when the request is done, well or not.
+    #[inline]
+    pub(super) fn single_advance(&self, channel: &Channel<F, Record>, held: Held, query: bool) -> bool {
+        // SAFETY: the token's holder is the only thread on this request (the documented rule).
+        let record = unsafe { &mut *channel.record(held) };
+        if record.stage != Stage::Waiting {
+            return true;
+        }
+        // SAFETY: as above.
+        match unsafe { channel.poll(held, record.total) } {
+            Polled::Pending => {
+                if record.grows && record.rows != 0 {
+                    copy_grown(channel, held, record);
+                }
+                if query {
+                    record.queries += 1;
+                    if record.queries.is_multiple_of(QUERIES_PER_CHECK) {
+                        return self.check_slow(channel, held, record);
+                    }
+                }
+                false
+            }
+            Polled::Done(answer) => {
+                settle(channel, held, record, &answer);
+                true
+            }
+            Polled::Corrupt => {
+                let error = Error::new(Status::CorruptResponse, "the answer does not agree with its checksum");
+                record.error = Some(channel.describe(held, error));
+                record.stage = Stage::Failed;
+                true
+            }
+        }
+    }
+
+    /// The slow signs of a request that only queries look at. True when it failed.
+    #[cold]
+    fn check_slow(&self, channel: &Channel<F, Record>, held: Held, record: &mut Record) -> bool {
+        let at = now();
+        let first = *record.first_slow.get_or_insert(at);
+        let expired = at.since_ns(first) >= u64::try_from(self.options.wait_timeout.as_nanos()).unwrap_or(u64::MAX);
+        let outcome = if expired { Err(channel.timed_out(held)) } else { channel.check(held) };
+        if let Err(mut error) = outcome {
+            // An answer that came before the lane went down counts.
+            // SAFETY: as in `single_advance`.
+            if let Polled::Done(answer) = unsafe { channel.poll(held, record.total) } {
+                settle(channel, held, record, &answer);
+                return true;
+            }
+            error.elapsed_ns = at.since_ns(first);
+            record.error = Some(error);
+            record.stage = Stage::Failed;
+            return true;
+        }
+        false
+    }
+
+    #[inline]
+    pub(super) fn single_wait(
+        &self,
+        channel: &Channel<F, Record>,
+        held: Held,
+        timeout: Option<Duration>,
+    ) -> Result<()> {
+        let mut pace = self.pace(timeout);
+        while !self.single_advance(channel, held, false) {
+            match pace.turn() {
+                Turn::Again => {}
+                turn => {
+                    // SAFETY: the token's holder is the only thread on this request.
+                    let record = unsafe { &mut *channel.record(held) };
+                    if self.check_slow(channel, held, record) {
+                        break;
+                    }
+                    if turn == Turn::Expired && timeout.is_some() {
+                        return Err(Error::new(Status::Pending, "the request is still under way"));
+                    }
+                }
+            }
+        }
+        // SAFETY: as above.
+        let record = unsafe { &*channel.record(held) };
+        match &record.error {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    pub(super) fn single_borrow(&self, channel: &Channel<F, Record>, held: Held) -> Result<Borrowed> {
+        let done = self.single_advance(channel, held, true);
+        // SAFETY: the token's holder is the only thread on this request.
+        let record = unsafe { &mut *channel.record(held) };
+        if !record.is_get || record.rows != 0 {
+            return Err(Error::new(Status::WrongState, "only a GET without a target can be read in place"));
+        }
+        if let Some(error) = &record.error {
+            return Err(error.clone());
+        }
+        let rows_total = record.keys as usize;
+        let ready = if done {
+            record.keys
+        } else if record.grows {
+            // SAFETY: as above.
+            unsafe { channel.progress(held) }.min(record.keys)
+        } else {
+            0
+        };
+        let rows = if record.total as usize <= INLINE_BYTES {
+            record.inline.as_ptr().cast::<f32>()
+        } else {
+            channel.response(held, record.total).cast::<f32>()
+        };
+        Ok(Borrowed { rows, rows_ready: ready as usize, rows_total })
+    }
+
+    #[inline]
+    pub(super) fn single_revoke(&self, channel: &Channel<F, Record>, held: Held) {
+        // SAFETY: the token's holder is the only thread on this request.
+        if unsafe { (*channel.record(held)).stage } == Stage::Waiting {
+            // The server may still write into the slot, and into the caller's memory by our own hand: let it finish. A
+            // lane that goes down ends this as well.
+            let _ = self.single_wait(channel, held, None);
+        }
+        channel.release(held);
+    }
+
+    /// Tag that a finished INIT_TABLE answered.
+    pub(super) fn aux_of(&self, token: Token) -> u32 {
+        match token.named() {
+            Some(super::Named::Single { shard, index, use_low }) => self
+                .find(shard, index, use_low)
+                // SAFETY: the token's holder is the only thread on this request.
+                .map_or(0, |(channel, held)| unsafe { (*channel.record(held)).aux }),
+            _ => 0,
+        }
+    }
+}
+
+/// Names registered memory in the header: the part of `region` that begins at `place`.
+fn name_buffer<R: Region>(region: &R, place: *const u8, bytes: usize, header: &mut RequestHeader) -> Result<()> {
+    let address = region.address();
+    let offset = place.addr() - region.base().as_ptr().addr();
+    let bytes = u32::try_from(bytes)
+        .map_err(|_| Error::new(Status::BatchTooLarge, "more than 4 GiB of rows in one request"))?;
+    header.set_remote_buffer(RemoteBuffer { address: address.iova + offset as u64, rkey: address.rkey, bytes });
+    Ok(())
+}
+
+/// Keys and rows into header and payload; returns the payload bytes. Row `i` of the part is row `positions[i]` of the
+/// source, or row `i` without positions.
+///
+/// # Safety
+/// `payload` has room for the part; the source has the rows.
+unsafe fn fill_rows(
+    header: &mut RequestHeader,
+    plan: &Plan<'_>,
+    source: Source,
+    positions: Option<&[u32]>,
+    payload: *mut u8,
+) -> usize {
+    let row_bytes = plan.row_bytes;
+    let row_of = |index: usize| positions.map_or(index, |p| p[index] as usize);
+    // SAFETY: as the caller vouches: the payload has room for keys and rows, in either arrangement.
+    unsafe {
+        if plan.op == Op::Update {
+            for (index, key) in plan.keys.iter().enumerate() {
+                let block = payload.add(index * (8 + row_bytes));
+                block.cast::<u64>().write_unaligned(key.to_le());
+                source.copy_row(row_of(index), row_bytes, block.add(8));
+            }
+            return plan.keys.len() * (8 + row_bytes);
+        }
+        let keys_bytes = place_keys(header, plan.keys, payload);
+        let matrix = payload.add(keys_bytes);
+        if let (Source::Dense(first), None) = (source, positions) {
+            core::ptr::copy_nonoverlapping(first, matrix, plan.keys.len() * row_bytes);
+        } else {
+            for index in 0..plan.keys.len() {
+                source.copy_row(row_of(index), row_bytes, matrix.add(index * row_bytes));
+            }
+        }
+        keys_bytes + plan.keys.len() * row_bytes
+    }
+}
+
+/// Copies the rows that have become readable.
+fn copy_grown<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mut Record) {
+    // SAFETY: the token's holder is the only thread on this request.
+    let ready = unsafe { channel.progress(held) }.min(record.keys);
+    copy_rows(channel.response(held, record.total), record, ready);
+}
+
+#[inline]
+fn copy_rows(from: *const u8, record: &mut Record, until: u32) {
+    let (done, row) = (record.copied as usize, record.row_bytes as usize);
+    let bytes = (until.saturating_sub(record.copied)) as usize * row;
+    if bytes == 0 {
+        return;
+    }
+    let rows = core::ptr::with_exposed_provenance_mut::<u8>(record.rows);
+    // SAFETY: the caller's memory was checked for every row at submit and is kept until the request is done; the answer
+    // lies in the response slot, which holds `total` bytes.
+    unsafe { core::ptr::copy_nonoverlapping(from.add(done * row), rows.add(done * row), bytes) };
+    record.copied = until;
+}
+
+/// Takes the answer home.
+#[inline]
+fn settle<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mut Record, answer: &ResponseHeader) {
+    let status = RpcStatus::from_code(answer.status);
+    record.aux = answer.aux;
+    if status != RpcStatus::Ok || (record.is_get && answer.response_bytes != record.total) {
+        record.error = Some(channel.describe(held, refused(status)));
+        record.stage = Stage::Failed;
+        return;
+    }
+    record.stage = Stage::Done;
+    if !record.is_get || record.lands {
+        return;
+    }
+    if record.total as usize <= INLINE_BYTES {
+        for (word, bytes) in record.inline.iter_mut().zip(answer.inline.chunks_exact(8)) {
+            *word = u64::from_ne_bytes(bytes.try_into().unwrap_or([0; 8]));
+        }
+        if record.rows != 0 {
+            let from = record.inline.as_ptr().cast::<u8>();
+            let keys = record.keys;
+            copy_rows(from, record, keys);
+        }
+    } else if record.rows != 0 {
+        let keys = record.keys;
+        copy_rows(channel.response(held, record.total), record, keys);
+    }
+}
