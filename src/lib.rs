@@ -5,6 +5,7 @@
 pub mod error;
 pub mod fabric;
 pub mod ids;
+pub mod options;
 pub mod ps;
 pub mod sync;
 pub mod time;
