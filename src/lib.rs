@@ -6,6 +6,7 @@ pub mod error;
 pub mod fabric;
 pub mod ids;
 pub mod lane;
+pub mod options;
 pub mod ps;
 pub mod rpc;
 pub mod sync;

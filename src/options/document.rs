@@ -1,0 +1,152 @@
+//! The table as text: for the terminal and for docs/options.md.
+
+use super::legacy::LEGACY;
+use super::names;
+use super::spec::{Kind, Spec};
+use super::table::TABLE;
+use core::fmt::Write;
+
+/// The options as `reclane options` prints them.
+#[must_use]
+pub fn help() -> String {
+    let mut text = String::new();
+    for spec in TABLE {
+        let default = if spec.default.is_empty() { "empty" } else { spec.default };
+        let _ = writeln!(text, "--{} ({}; {}; default {default})", spec.name, spec.side, spec.bounds());
+        let _ = writeln!(text, "    {}", spec.meaning);
+        let others = other_names(spec);
+        if !others.is_empty() {
+            let _ = writeln!(text, "    also --{}", others.join(", --"));
+        }
+        let _ = writeln!(text, "    environment: {}", variables(spec).join(", "));
+    }
+    text
+}
+
+/// The whole of docs/options.md.
+#[must_use]
+pub fn markdown() -> String {
+    let mut text = String::from(INTRODUCTION);
+    for spec in TABLE {
+        let _ = writeln!(
+            text,
+            "| `{}` | {} | {} | {} | {} | {} |",
+            spec.name,
+            bounds(spec),
+            code(spec.default),
+            spec.side,
+            if spec.shapes_layout { "yes" } else { "" },
+            spec.meaning,
+        );
+    }
+    text.push_str(NAMES);
+    for spec in TABLE {
+        let others: Vec<String> = other_names(spec).iter().map(|name| code(name)).collect();
+        let variables: Vec<String> = variables(spec).iter().map(|name| code(name)).collect();
+        let _ = writeln!(text, "| `{}` | {} | {} |", spec.name, others.join(" "), variables.join(" "));
+    }
+    text.push_str(GONE);
+    for legacy in LEGACY {
+        let except = legacy.accepted.map_or(String::new(), |value| format!(" (except `{value}`)"));
+        let _ = writeln!(text, "| `{}`{except} | {} |", legacy.name, legacy.reason);
+    }
+    text
+}
+
+const INTRODUCTION: &str = "\
+# Options
+
+This page is generated from the table in `src/options/table.rs`; `UPDATE_DOCS=1 cargo test options_doc` writes it anew.
+
+There are two entries, and they never mix:
+
+- **PetPS entry**: `reclane_options_set` and the flags of the example programs. The environment is not read.
+- **Op-layer entry**: `reclane_client_open_from_environment`. The environment alone; nothing can be set.
+
+Names may be written with dashes or underscores, and with or without the prefixes `rdma-` and `rdma-rc-`:
+`rdma_rc_slots_per_qp`, `rdma-slots-per-qp` and `slots-per-qp` are one option. An environment variable is `RECLANE_`
+and any spelling of the name, in capitals. It wins over the other variables of its row, and those win from left to
+right. An unknown name, an unknown `RECLANE_` or `RECSTORE_RDMA_` variable, a value of the wrong type or out of bounds,
+and values that contradict each other are refused with name, value, bound and source. `RECLANE_TEST_` is left to the
+project's own tests; `RECSTORE_CONFIG` belongs to the host program and is not read.
+
+An option marked *layout* is part of the deployment digest: a client whose value differs from the server's is refused
+when it joins, with both values named.
+
+| option | type and bounds | default | side | layout | meaning |
+| --- | --- | --- | --- | --- | --- |
+";
+
+const NAMES: &str = "
+## Other names
+
+| option | also | environment |
+| --- | --- | --- |
+";
+
+const GONE: &str = "
+## Names of the past
+
+These are refused, so that nobody believes that they took effect.
+
+| name | why, and what to use |
+| --- | --- |
+";
+
+/// Names that differ by more than a prefix or an underscore.
+fn other_names(spec: &Spec) -> Vec<String> {
+    let mut names: Vec<String> = spec.aliases.iter().map(|alias| (*alias).to_owned()).collect();
+    if !names::is_spelling(spec.name, spec.field) {
+        names.push(spec.field.replace('_', "-"));
+    }
+    names
+}
+
+fn variables(spec: &Spec) -> Vec<String> {
+    let mut names = vec![spec.variable()];
+    names.extend(spec.environment.iter().map(|name| (*name).to_owned()));
+    names
+}
+
+fn code(text: &str) -> String {
+    if text.is_empty() { "empty".to_owned() } else { format!("`{text}`") }
+}
+
+fn bounds(spec: &Spec) -> String {
+    let unit = if spec.unit.is_empty() { String::new() } else { format!(" {}", spec.unit) };
+    match spec.kind {
+        Kind::Number { min, max } => format!("{min} to {max}{unit}"),
+        Kind::OptionalNumber { min, max } => format!("`auto`, or {min} to {max}{unit}"),
+        Kind::Choice(words) => words.iter().map(|word| code(word)).collect::<Vec<_>>().join(", "),
+        _ => spec.bounds(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Run with `UPDATE_DOCS=1` to write the page anew.
+    #[test]
+    fn options_doc_is_what_the_table_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/options.md");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/docs")).unwrap();
+            std::fs::write(path, markdown()).unwrap();
+        }
+        let committed = std::fs::read_to_string(path).unwrap();
+        assert!(
+            committed == markdown(),
+            "docs/options.md differs from the table: UPDATE_DOCS=1 cargo test options_doc"
+        );
+    }
+
+    #[test]
+    fn the_help_names_every_option_and_bound() {
+        let help = help();
+        for spec in TABLE {
+            assert!(help.contains(&format!("--{} (", spec.name)), "{}", spec.name);
+            assert!(help.contains(&spec.bounds()), "{}", spec.name);
+        }
+    }
+}

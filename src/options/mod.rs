@@ -1,0 +1,34 @@
+//! Everything that can be set, as one table.
+//!
+//! [`TABLE`] has a row per option: name, aliases, type, default, unit, bounds, meaning, the side that looks at it, and
+//! whether it shapes the layout that both ends must agree on. The named setter, the environment, `reclane options`,
+//! docs/options.md, [`Settings`] and the deployment digest are all derived from it.
+//!
+//! There are two entries and they never mix ([`Entry`]): the PetPS entry takes names and values (a host program's flags)
+//! and reads no environment; the op-layer entry takes the environment alone.
+
+#![forbid(unsafe_code)]
+
+mod bag;
+mod choices;
+mod document;
+mod environment;
+mod layout;
+mod legacy;
+mod names;
+mod rules;
+mod spec;
+mod table;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub use bag::{Entry, Options};
+pub use choices::{
+    CommitScheme, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel, PutTransferMode, Side,
+};
+pub use document::{help, markdown};
+pub use layout::layout_difference;
+pub use legacy::{LEGACY, Legacy};
+pub use spec::{Kind, Spec};
+pub use table::{Settings, TABLE};
