@@ -1,5 +1,9 @@
 //! GET, PUT, UPDATE, UPDATE_FLAT, INIT_TABLE, COMMAND: what holds the rows and how keys find their shard.
 
+pub mod routing;
 mod store;
+pub mod table;
 
+pub use routing::{HashMethod, Partition, Router};
 pub use store::{GetStats, RowRef, RowsIn, Store, TableShape};
+pub use table::{BuiltinStore, StoreOptions};
