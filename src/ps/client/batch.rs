@@ -260,7 +260,7 @@ impl<F: Fabric> PsClient<F> {
         // SAFETY: the slot is held; the source has a row for every position of the batch; rows are read in place.
         let sent = unsafe {
             if batch.op == Op::Get {
-                self.start_get(shard as usize, held, &plan, core::ptr::null_mut(), None)
+                self.start_get::<F::Region>(shard as usize, held, &plan, core::ptr::null_mut(), None)
             } else {
                 let positions = &batch.partition.positions(shard)[range];
                 self.start_rows(shard as usize, held, &plan, batch.source, positions)

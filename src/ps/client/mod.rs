@@ -15,7 +15,7 @@ pub use token::{INDEX_MAX, SHARDS_MAX, Token};
 
 use super::routing::Router;
 use crate::error::{Error, Outcome, Result, Status};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Region};
 use crate::ids::TableTag;
 use crate::rpc::{Channel, Pace, PacePolicy, Turn};
 use crate::sync::{AtomicU32, Ordering};
@@ -129,7 +129,7 @@ impl<F: Fabric> PsClient<F> {
     ///
     /// # Errors
     /// As [`PsClient::submit`] and [`PsClient::wait`].
-    pub unsafe fn call(&self, request: &Request<'_, F::Region>) -> Result<()> {
+    pub unsafe fn call<R: Region>(&self, request: &Request<'_, R>) -> Result<()> {
         let mut pace = None;
         let token = loop {
             // SAFETY: as the caller vouches.
@@ -182,7 +182,7 @@ impl<F: Fabric> PsClient<F> {
     /// # Errors
     /// A CALLER status for a bad request, `NoSlot` when every slot is held, LANE or PEER when the shard cannot be
     /// reached. Nothing was executed.
-    pub unsafe fn submit(&self, request: &Request<'_, F::Region>) -> Result<Token> {
+    pub unsafe fn submit<R: Region>(&self, request: &Request<'_, R>) -> Result<Token> {
         match request {
             Request::Get { table, keys, target } => {
                 let plan = self.plan(Op::Get, *table, keys)?;
@@ -195,14 +195,14 @@ impl<F: Fabric> PsClient<F> {
                         }
                         check_pointer(rows.cast_const(), total)?;
                         // SAFETY: the memory was found large enough for every row.
-                        unsafe { self.submit_get(&plan, *rows, None) }
+                        unsafe { self.submit_get::<R>(&plan, *rows, None) }
                     }
                     // SAFETY: nothing of the caller's is written.
-                    Target::InPlace => unsafe { self.submit_get(&plan, core::ptr::null_mut(), None) },
+                    Target::InPlace => unsafe { self.submit_get::<R>(&plan, core::ptr::null_mut(), None) },
                     Target::Buffer { region, offset_bytes } => {
                         let place = part_of(*region, *offset_bytes, total).ok_or_else(short)?;
                         // SAFETY: the part lies within the region, which the caller keeps until the request is done.
-                        unsafe { self.submit_get(&plan, place.cast(), Some(region)) }
+                        unsafe { self.submit_get(&plan, place.cast(), Some(*region)) }
                     }
                 }
             }
@@ -232,7 +232,7 @@ impl<F: Fabric> PsClient<F> {
     }
 
     #[inline]
-    unsafe fn submit_get(&self, plan: &Plan<'_>, rows: *mut f32, region: Option<&F::Region>) -> Result<Token> {
+    unsafe fn submit_get<R: Region>(&self, plan: &Plan<'_>, rows: *mut f32, region: Option<&R>) -> Result<Token> {
         match self.only_shard(plan) {
             // SAFETY: as the caller vouches.
             Some(shard) => unsafe { self.single_get(shard, plan, rows, region) },
@@ -240,7 +240,13 @@ impl<F: Fabric> PsClient<F> {
         }
     }
 
-    unsafe fn submit_rows(&self, op: Op, table: TableTag, keys: &[u64], rows: &Rows<'_, F::Region>) -> Result<Token> {
+    unsafe fn submit_rows<R: Region>(
+        &self,
+        op: Op,
+        table: TableTag,
+        keys: &[u64],
+        rows: &Rows<'_, R>,
+    ) -> Result<Token> {
         let plan = self.plan(op, table, keys)?;
         let total = keys.len() * plan.row_bytes;
         let short = || too_short(keys.len(), plan.row_bytes / 4);
@@ -261,7 +267,7 @@ impl<F: Fabric> PsClient<F> {
             }
             Rows::Buffer { region, offset_bytes } => {
                 let place = part_of(*region, *offset_bytes, total).ok_or_else(short)?;
-                (Source::Dense(place), Some((*region, *offset_bytes)))
+                (Source::Dense(place), Some(*region))
             }
         };
         match self.only_shard(&plan) {

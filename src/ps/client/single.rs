@@ -134,12 +134,12 @@ impl<F: Fabric> PsClient<F> {
     /// # Safety
     /// `rows`, unless null, is valid for the whole answer until the request is done.
     #[inline]
-    pub(super) unsafe fn single_get(
+    pub(super) unsafe fn single_get<R: Region>(
         &self,
         shard: usize,
         plan: &Plan<'_>,
         rows: *mut f32,
-        region: Option<&F::Region>,
+        region: Option<&R>,
     ) -> Result<Token> {
         let held = self.take(shard)?;
         // SAFETY: as the caller vouches.
@@ -150,13 +150,13 @@ impl<F: Fabric> PsClient<F> {
     /// # Safety
     /// As [`PsClient::single_get`], with a held slot.
     #[inline]
-    pub(super) unsafe fn start_get(
+    pub(super) unsafe fn start_get<R: Region>(
         &self,
         shard: usize,
         held: Held,
         plan: &Plan<'_>,
         rows: *mut f32,
-        region: Option<&F::Region>,
+        region: Option<&R>,
     ) -> Result<()> {
         let channel = &self.channels[shard];
         let total = plan.keys.len() * plan.row_bytes;
@@ -191,12 +191,12 @@ impl<F: Fabric> PsClient<F> {
     /// # Safety
     /// The source has one row per key, valid until the request is done.
     #[inline]
-    pub(super) unsafe fn single_rows(
+    pub(super) unsafe fn single_rows<R: Region>(
         &self,
         shard: usize,
         plan: &Plan<'_>,
         source: Source,
-        region: Option<(&F::Region, usize)>,
+        region: Option<&R>,
     ) -> Result<Token> {
         let held = self.take(shard)?;
         let channel = &self.channels[shard];
@@ -204,7 +204,7 @@ impl<F: Fabric> PsClient<F> {
         let mut header = blank(op, plan.table.0, plan.keys.len());
         let read = region.filter(|_| self.options.put_read && op != Op::Update);
         let total = plan.keys.len() * row_bytes;
-        if let (Some((region, _)), Source::Dense(first)) = (read, source) {
+        if let (Some(region), Source::Dense(first)) = (read, source) {
             if let Err(error) = name_buffer(region, first, total, &mut header) {
                 channel.release(held);
                 return Err(error);

@@ -1,0 +1,238 @@
+//! The client: one handle per process, or several; each with lanes of its own to every shard.
+
+mod buffer;
+mod core;
+mod open;
+
+pub use buffer::Buffer;
+
+use self::core::Core;
+use super::{Request, Token};
+use crate::error::{Error, Result, Status};
+use crate::fabric::shm::{Shm, ShmOptions};
+use crate::ids::TableTag;
+use crate::lane::LaneState;
+use crate::options::{FabricKind, HugePages, Settings};
+use crate::ps::client::Borrowed;
+use crate::wire::payload::{Command, TableSpec};
+use ::core::time::Duration;
+
+/// What a lane is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneInfo {
+    /// The shard it leads to.
+    pub shard: u32,
+    /// Its number.
+    pub lane: u32,
+    /// Its state.
+    pub state: LaneState,
+    /// Which connection it is.
+    pub generation: u32,
+    /// Its commit scheme's name.
+    pub scheme: &'static str,
+    /// Its queue pair's number.
+    pub queue_pair: u32,
+}
+
+/// What a client has at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientStats {
+    /// Lanes to all shards.
+    pub lanes: u32,
+    /// Lanes that carry requests.
+    pub active_lanes: u32,
+    /// Request slots of all lanes.
+    pub slots: u32,
+    /// Slots held by requests.
+    pub held_slots: u32,
+    /// Bytes of registered memory for the lanes of this side.
+    pub lane_bytes: u64,
+}
+
+/// A client of one deployment. Threads: any; each request belongs to one thread at a time.
+#[derive(Debug)]
+pub struct Client {
+    face: Face,
+}
+
+#[derive(Debug)]
+enum Face {
+    Shm(Core<Shm>),
+}
+
+impl Client {
+    /// Joins the deployment that the settings name, waits until every shard is ready, and connects lanes to each.
+    ///
+    /// # Errors
+    /// `StartupTimeout` naming the missing shards; PEER statuses when the deployment refuses this client;
+    /// `FabricUnavailable`; CONTEXT statuses.
+    pub fn open(settings: &Settings) -> Result<Client> {
+        match settings.fabric {
+            FabricKind::Shm => {
+                let fabric = Shm::open(shm_options(settings))?;
+                Ok(Client { face: Face::Shm(Core::open(fabric, settings)?) })
+            }
+            FabricKind::Verbs => Err(verbs_unavailable()),
+        }
+    }
+
+    fn shm(&self) -> &Core<Shm> {
+        let Face::Shm(core) = &self.face;
+        core
+    }
+
+    /// Number of shards.
+    #[must_use]
+    pub fn num_shards(&self) -> u32 {
+        self.shm().num_shards()
+    }
+
+    /// The number by which the deployment knows this client.
+    #[must_use]
+    pub fn client_id(&self) -> u32 {
+        self.shm().client_id()
+    }
+
+    /// The shard that owns a key.
+    #[must_use]
+    pub fn shard_of(&self, key: u64) -> u32 {
+        self.shm().ps().shard_of(key)
+    }
+
+    /// f32 elements of a row of a table known to this client.
+    ///
+    /// # Errors
+    /// `UnknownTable`.
+    pub fn dim(&self, table: TableTag) -> Result<u32> {
+        self.shm().ps().dim(table)
+    }
+
+    /// Creates a table on all shards, or finds it again; all must give the same tag.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a bad spec; `InvalidPayload` when a table of this name exists with another spec;
+    /// `DeploymentMismatch` when shards disagree about the tag.
+    pub fn init_table(&self, spec: &TableSpec) -> Result<TableTag> {
+        self.shm().init_table(spec)
+    }
+
+    /// Starts a request.
+    ///
+    /// # Safety
+    /// Pointers in the request are valid for the lengths given, and stay so until the request is done.
+    ///
+    /// # Errors
+    /// As [`PsClient::submit`](crate::ps::client::PsClient::submit).
+    #[inline]
+    pub unsafe fn submit(&self, request: &Request<'_>) -> Result<Token> {
+        // SAFETY: as the caller vouches.
+        unsafe { self.shm().submit(request) }
+    }
+
+    /// Submits, waits and revokes in one call.
+    ///
+    /// # Safety
+    /// As [`Client::submit`], during the call.
+    ///
+    /// # Errors
+    /// As [`Client::submit`] and [`Client::wait`].
+    #[inline]
+    pub unsafe fn call(&self, request: &Request<'_>) -> Result<()> {
+        // SAFETY: as the caller vouches.
+        unsafe { self.shm().call(request) }
+    }
+
+    /// Whether the request is done, well or not. Never blocks.
+    ///
+    /// # Errors
+    /// `StaleToken`, `Busy`.
+    #[inline]
+    pub fn query(&self, token: Token) -> Result<bool> {
+        self.shm().ps().query(token)
+    }
+
+    /// Waits until the request is done.
+    ///
+    /// # Errors
+    /// As [`PsClient::wait`](crate::ps::client::PsClient::wait).
+    #[inline]
+    pub fn wait(&self, token: Token, timeout: Option<Duration>) -> Result<()> {
+        self.shm().ps().wait(token, timeout)
+    }
+
+    /// The rows of an in-place GET.
+    ///
+    /// # Errors
+    /// As [`PsClient::borrow`](crate::ps::client::PsClient::borrow).
+    #[inline]
+    pub fn borrow(&self, token: Token) -> Result<Borrowed> {
+        self.shm().ps().borrow(token)
+    }
+
+    /// Gives the request's slots back.
+    ///
+    /// # Errors
+    /// `StaleToken`, `Busy`.
+    #[inline]
+    pub fn revoke(&self, token: Token) -> Result<()> {
+        self.shm().ps().revoke(token)
+    }
+
+    /// A word to the stores of all shards.
+    ///
+    /// # Errors
+    /// The first shard's error, naming it; the others have been asked too.
+    pub fn command(&self, command: &Command) -> Result<()> {
+        self.shm().command(command)
+    }
+
+    /// Waits until `participants` members have come to the barrier of this name.
+    ///
+    /// # Errors
+    /// `StartupTimeout`-like expiry, or the name of a participant that died.
+    pub fn barrier(&self, name: &str, participants: u32, timeout: Duration) -> Result<()> {
+        self.shm().barrier(name, participants, timeout)
+    }
+
+    /// Allocates memory that every shard can reach: GETs land in it, PUT-v2 `read` takes rows from it.
+    ///
+    /// # Errors
+    /// CONTEXT statuses; `ShardUnreachable`.
+    pub fn allocate_buffer(&self, bytes: usize) -> Result<Buffer> {
+        self.shm().allocate_buffer(bytes).map(Buffer::Shm)
+    }
+
+    /// What a lane is doing.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is no such shard or lane.
+    pub fn lane(&self, shard: u32, lane: u32) -> Result<LaneInfo> {
+        self.shm().lane(shard, lane)
+    }
+
+    /// What the client has now.
+    #[must_use]
+    pub fn stats(&self) -> ClientStats {
+        self.shm().stats()
+    }
+
+    /// Waits until no request is under way, then leaves the deployment.
+    ///
+    /// # Errors
+    /// `Busy` when requests are still under way at the end of `timeout`; it can be called again.
+    pub fn shutdown(&self, timeout: Duration) -> Result<()> {
+        self.shm().shutdown(timeout)
+    }
+}
+
+pub(super) fn shm_options(settings: &Settings) -> ShmOptions {
+    let _ = HugePages::Auto == settings.huge_pages;
+    ShmOptions::default()
+}
+
+pub(super) fn verbs_unavailable() -> Box<Error> {
+    Error::new(
+        Status::FabricUnavailable,
+        "fabric=verbs: this release has no RDMA provider yet; use fabric=shm for processes of one host",
+    )
+}

@@ -1,0 +1,50 @@
+//! Threads and glue: opens fabrics, joins the control plane, connects lanes, and runs the rooms below on real threads.
+//!
+//! [`Client`] and [`Server`] are what the C API wraps. Everything else is generic over the fabric and chosen once, when
+//! they are opened.
+
+mod client;
+mod connect;
+mod server;
+mod thread;
+
+pub use client::{Buffer, Client, ClientStats, LaneInfo};
+pub use server::{Server, ServerStats};
+
+pub use crate::ps::client::{Borrowed, Token};
+
+use crate::control::Identity;
+use crate::error::{Error, Result};
+use crate::ids::{Epoch, Incarnation};
+use crate::options::Settings;
+
+/// A client's request over memory of this process.
+pub type Request<'a> = crate::ps::client::Request<'a, Buffer>;
+/// Where the rows of a GET go.
+pub type Target<'a> = crate::ps::client::Target<'a, Buffer>;
+/// Where the rows of a PUT or UPDATE come from.
+pub type Rows<'a> = crate::ps::client::Rows<'a, Buffer>;
+
+/// What every member tells the control plane about the deployment it believes to belong to.
+fn identity(settings: &Settings) -> Identity {
+    Identity {
+        deployment_id: settings.deployment_id.clone(),
+        epoch: Epoch(settings.deployment_epoch),
+        namespace: settings.namespace.clone(),
+        num_shards: settings.num_shards,
+        layout: settings.layout(),
+    }
+}
+
+/// A random identity for this process life.
+fn fresh_incarnation() -> Result<Incarnation> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).map_err(|error| Error::os("getrandom", &std::io::Error::from(error)))?;
+    // Zero means "answers nobody" in a lane offer.
+    Ok(Incarnation(u128::from_le_bytes(bytes).max(1)))
+}
+
+/// The name of this host, for messages; empty when it has none.
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned()).unwrap_or_default()
+}

@@ -1,0 +1,95 @@
+//! Letting a client's lanes in.
+
+use super::core::Shared;
+use crate::engine::connect::{Completions, End, decode_offer, geometry, scheme};
+use crate::error::{Error, Result, Status};
+use crate::fabric::Fabric;
+use crate::ids::{ClientId, Incarnation};
+use crate::options::Settings;
+use crate::rpc::{Scheme, ServerLane, ServerLaneParts};
+use crate::control::{ControlClient, Peer};
+use crate::sync::{Arc, Ordering};
+use crate::time::now;
+use core::time::Duration;
+
+/// How long connecting one client's lanes may take. A client that is stopped meanwhile holds up nobody: each is let in
+/// on a thread of its own.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Builds this end for the lanes a client offered, tells the client, and gives them to the poll threads.
+pub(super) fn admit<F: Fabric>(
+    shared: &Shared<F>,
+    control: &ControlClient,
+    client: ClientId,
+    incarnation: Incarnation,
+) -> Result<()> {
+    let deadline = now().after(CONNECT_TIMEOUT);
+    let settings = &shared.settings;
+    let geometry = geometry(settings);
+    let bytes = control.get_lanes(Peer::Client(client), deadline.remaining())?;
+    let offer = decode_offer(&bytes, geometry, settings.integrity)?;
+    if offer.incarnation != incarnation {
+        // Another process took the number over; its own event follows.
+        return Ok(());
+    }
+    let answered = agree(shared, settings, offer.scheme)?;
+    let regions = (geometry.server_region_bytes(), geometry.client_region_bytes());
+    let end = End::make(&shared.fabric, settings, geometry.lanes, regions, |lane| {
+        let (thread, station) = shared.home(client, lane);
+        let mailbox = &shared.mailboxes[thread];
+        Completions {
+            send: Arc::clone(&mailbox.stations[station].send),
+            recv: Arc::clone(&mailbox.stations[station].recv),
+            waker: Some(Arc::clone(&mailbox.waker)),
+        }
+    })?;
+    let answer = end.offer(geometry, answered, settings.integrity, shared.incarnation, incarnation);
+    end.connect(&offer, deadline)?;
+    let End { queue_pairs, slots, staging } = end;
+    let mut lanes = Vec::new();
+    for (lane, qp) in (0..geometry.lanes).zip(queue_pairs) {
+        let (thread, station) = shared.home(client, lane);
+        let parts = ServerLaneParts {
+            client,
+            incarnation,
+            lane,
+            generation: offer.generation,
+            scheme: answered,
+            geometry,
+            qp,
+            send_cq: Arc::clone(&shared.mailboxes[thread].stations[station].send),
+            requests: slots.clone(),
+            staging: staging.clone(),
+            remote: offer.region,
+        };
+        let lane = ServerLane::new(parts).ok_or_else(|| {
+            Error::new(Status::DeploymentMismatch, format!("client {client} offers less memory than its slots need"))
+        })?;
+        lanes.push((thread, station, Arc::new(lane)));
+    }
+    for (thread, station, lane) in lanes {
+        shared.mailboxes[thread].add(station, lane);
+    }
+    let region_bytes = geometry.server_region_bytes() + staging.map_or(0, |_| geometry.client_region_bytes());
+    shared.lane_bytes.fetch_add(region_bytes as u64, Ordering::Relaxed);
+    control.publish_lanes(Peer::Client(client), answer.encode())?;
+    tracing::info!(
+        event = "client_admitted",
+        shard = settings.shard_id,
+        client = client.0,
+        incarnation = %incarnation,
+        lanes = geometry.lanes,
+        scheme = answered.name(),
+    );
+    Ok(())
+}
+
+/// The scheme that both ends can carry.
+fn agree<F: Fabric>(shared: &Shared<F>, settings: &Settings, asked: u8) -> Result<Scheme> {
+    let ours = scheme(&shared.fabric, settings)?;
+    let theirs = Scheme::from_code(asked).ok_or_else(|| {
+        Error::new(Status::DeploymentMismatch, format!("the client asks for commit scheme {asked}, which is unknown"))
+    })?;
+    // `auto` may pick differently on two hosts: what needs no order works for both.
+    Ok(if ours == theirs { ours } else { Scheme::Crc })
+}

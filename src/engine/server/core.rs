@@ -1,0 +1,295 @@
+//! A shard over one fabric.
+
+use super::ServerStats;
+use super::accept::admit;
+use super::poller::{IdlePolicy, Mailbox, Outlets, Poller, Station};
+use super::queue::Queue;
+use crate::control::{ControlClient, ControlPlane, Event, Member, Peer, Role};
+use crate::engine::thread::spawn;
+use crate::engine::{fresh_incarnation, host_name, identity};
+use crate::error::{Error, Result, Status};
+use crate::fabric::Fabric;
+use crate::ids::{ClientId, Incarnation, ShardId};
+use crate::options::Settings;
+use crate::ps::{Handler, HandlerCounts, Scratch, Store};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::time::{now, pause};
+use core::time::Duration;
+use std::thread::JoinHandle;
+
+const EVENT_WAIT: Duration = Duration::from_millis(500);
+/// Between two looks at threads that are asked to end.
+const STOP_LOOK: Duration = Duration::from_millis(1);
+
+/// What the threads of a shard share.
+#[derive(Debug)]
+pub(super) struct Shared<F: Fabric> {
+    pub(super) mailboxes: Vec<Arc<Mailbox<F>>>,
+    pub(super) settings: Settings,
+    pub(super) incarnation: Incarnation,
+    pub(super) lane_bytes: AtomicU64,
+    worker_counts: Vec<Mutex<HandlerCounts>>,
+    closing: AtomicBool,
+    /// Last, so that lanes go before the fabric that made them.
+    pub(super) fabric: F,
+}
+
+impl<F: Fabric> Shared<F> {
+    /// The poll thread and scanner that own a lane: neighbouring lanes go to different threads.
+    pub(super) fn home(&self, client: ClientId, lane: u32) -> (usize, usize) {
+        let threads = self.mailboxes.len();
+        let place = lane as usize + client.0 as usize;
+        let thread = place % threads;
+        (thread, (place / threads) % self.mailboxes[thread].stations.len())
+    }
+}
+
+#[derive(Debug)]
+struct Running<F: Fabric> {
+    pollers: Vec<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
+    queues: Vec<Arc<Queue<F>>>,
+    events: Option<JoinHandle<()>>,
+    control: Arc<ControlClient>,
+    draining: bool,
+}
+
+/// A running shard.
+#[derive(Debug)]
+pub(super) struct Core<F: Fabric> {
+    running: Mutex<Option<Running<F>>>,
+    shared: Arc<Shared<F>>,
+    plane: Mutex<Option<ControlPlane>>,
+    plane_port: Option<u16>,
+}
+
+impl<F: Fabric> Core<F> {
+    pub(super) fn start(fabric: F, settings: &Settings, store: Arc<dyn Store>) -> Result<Core<F>> {
+        crate::engine::connect::scheme(&fabric, settings)?;
+        let mut settings = settings.clone();
+        let identity = identity(&settings);
+        let plane = if settings.shard_id == 0 {
+            Some(ControlPlane::serve(&settings.control_plane_host, settings.control_plane_port, &identity)?)
+        } else {
+            None
+        };
+        let plane_port = plane.as_ref().map(ControlPlane::port);
+        settings.control_plane_port = plane_port.unwrap_or(settings.control_plane_port);
+        let deadline = now().after(Duration::from_millis(settings.control_plane_timeout_ms));
+        let incarnation = fresh_incarnation()?;
+        let member = Member {
+            role: Role::Server(ShardId(settings.shard_id)),
+            incarnation,
+            pid: std::process::id(),
+            host: host_name(),
+        };
+        let (host, port) = (&settings.control_plane_host, settings.control_plane_port);
+        let control = Arc::new(ControlClient::join(host, port, deadline.remaining(), &identity, &member)?);
+        let shared = Arc::new(Shared {
+            mailboxes: mailboxes(&fabric, &settings)?,
+            incarnation,
+            lane_bytes: AtomicU64::new(0),
+            worker_counts: (0..=settings.get_workers).map(|_| Mutex::default()).collect(),
+            closing: AtomicBool::new(false),
+            settings,
+            fabric,
+        });
+        let core = Core {
+            running: Mutex::new(Some(run(&shared, &store, &control)?)),
+            shared,
+            plane: Mutex::new(plane),
+            plane_port,
+        };
+        control.ready()?;
+        drop(control);
+        let settings = &core.shared.settings;
+        tracing::info!(
+            event = "server_ready_published",
+            shard = settings.shard_id,
+            shards = settings.num_shards,
+            fabric = F::NAME,
+            threads = settings.server_threads,
+            control_plane_port = settings.control_plane_port,
+        );
+        Ok(core)
+    }
+
+    pub(super) fn control_plane_port(&self) -> Option<u16> {
+        self.plane_port
+    }
+
+    pub(super) fn stats(&self) -> ServerStats {
+        let mut stats = ServerStats { lane_bytes: self.shared.lane_bytes.load(Ordering::Relaxed), ..Default::default() };
+        for mailbox in &self.shared.mailboxes {
+            let one = mailbox.stats();
+            stats.lanes += one.lanes;
+            stats.scan_rounds += one.rounds;
+            stats.empty_scan_rounds += one.empty;
+            stats.sleeps += one.sleeps;
+            add(&mut stats.handled, &one.handled);
+        }
+        for counts in &self.shared.worker_counts {
+            add(&mut stats.handled, &lock(counts));
+        }
+        stats
+    }
+
+    pub(super) fn stop(&self, timeout: Duration) -> Result<()> {
+        let mut guard = lock(&self.running);
+        let Some(running) = guard.as_mut() else {
+            return Ok(());
+        };
+        let deadline = now().after(timeout);
+        if !running.draining {
+            running.draining = true;
+            if let Err(error) = running.control.draining() {
+                tracing::warn!(event = "draining_not_published", error = %error);
+            }
+        }
+        self.shared.closing.store(true, Ordering::Relaxed);
+        running.control.wake();
+        self.shared.mailboxes.iter().for_each(|mailbox| mailbox.stop());
+        wait_for(&running.pollers, deadline)?;
+        running.queues.iter().for_each(|queue| queue.close());
+        wait_for(&running.workers, deadline)?;
+        if let Some(Running { pollers, workers, events, control, .. }) = guard.take() {
+            for thread in pollers.into_iter().chain(workers).chain(events) {
+                // A panic of a thread was reported by its own hook; there is nothing left to save here.
+                let _ = thread.join();
+            }
+            if let Some(control) = Arc::into_inner(control) {
+                control.leave();
+            }
+        }
+        drop(guard);
+        if let Some(plane) = lock(&self.plane).take() {
+            plane.stop();
+        }
+        tracing::info!(event = "shutdown", shard = self.shared.settings.shard_id);
+        Ok(())
+    }
+}
+
+impl<F: Fabric> Drop for Core<F> {
+    fn drop(&mut self) {
+        // Handlers are the host's: when one does not return, its thread keeps what it needs alive, and nothing else.
+        if let Err(error) = self.stop(Duration::from_secs(60)) {
+            tracing::error!(event = "server_abandoned", error = %error);
+        }
+    }
+}
+
+fn wait_for(threads: &[JoinHandle<()>], deadline: crate::time::Tick) -> Result<()> {
+    while threads.iter().any(|thread| !thread.is_finished()) {
+        if now() >= deadline {
+            return Err(Error::new(Status::Busy, "a handler has not returned yet; call stop again"));
+        }
+        pause(STOP_LOOK);
+    }
+    Ok(())
+}
+
+fn add(sum: &mut HandlerCounts, one: &HandlerCounts) {
+    sum.gets += one.gets;
+    sum.puts += one.puts;
+    sum.updates += one.updates;
+    sum.init_tables += one.init_tables;
+    sum.commands += one.commands;
+    sum.get_rows += one.get_rows;
+    sum.missing_rows += one.missing_rows;
+    sum.refused += one.refused;
+    sum.internal_errors += one.internal_errors;
+}
+
+fn mailboxes<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Vec<Arc<Mailbox<F>>>> {
+    let mut all = Vec::new();
+    for _ in 0..settings.server_threads {
+        let mut stations = Vec::new();
+        for _ in 0..settings.coroutines_per_thread {
+            let (send, recv) = (fabric.create_cq(settings.cq_depth)?, fabric.create_cq(settings.cq_depth)?);
+            stations.push(Station { send, recv });
+        }
+        all.push(Arc::new(Mailbox::new(stations, fabric.create_waker()?)));
+    }
+    Ok(all)
+}
+
+/// Starts all threads.
+fn run<F: Fabric>(
+    shared: &Arc<Shared<F>>,
+    store: &Arc<dyn Store>,
+    control: &Arc<ControlClient>,
+) -> Result<Running<F>> {
+    let settings = &shared.settings;
+    let shard = u16::try_from(settings.shard_id).unwrap_or(u16::MAX);
+    let handler = Handler::new(Arc::clone(store), shard, settings.max_kv_num_per_request);
+    let gets = (settings.get_workers > 0).then(|| Arc::new(Queue::new()));
+    let alone = settings.server_threads + settings.get_workers == 1;
+    let commands = (!alone).then(|| Arc::new(Queue::new()));
+    let mut running = Running {
+        pollers: Vec::new(),
+        workers: Vec::new(),
+        queues: gets.iter().chain(&commands).cloned().collect(),
+        events: None,
+        control: Arc::clone(control),
+        draining: false,
+    };
+    let idle = IdlePolicy { spins: settings.poll_spin_iterations, yields: settings.poll_yield_iterations };
+    for (index, mailbox) in (0_u32..).zip(&shared.mailboxes) {
+        let outlets = Outlets { gets: gets.clone(), commands: commands.clone() };
+        let poller = Poller::new(Arc::clone(mailbox), handler.clone(), index, outlets, idle);
+        running.pollers.push(spawn(&format!("reclane-poll-{index}"), move || poller.run())?);
+    }
+    let mut worker = settings.server_threads;
+    let get_workers = gets.iter().flat_map(|queue| (0..settings.get_workers).map(move |_| queue));
+    for (index, queue) in get_workers.chain(&commands).enumerate() {
+        let (queue, shared, handler) = (Arc::clone(queue), Arc::clone(shared), handler.clone());
+        let body = move || work(&queue, &shared, &handler, worker, index);
+        running.workers.push(spawn(&format!("reclane-work-{index}"), body)?);
+        worker += 1;
+    }
+    let (heard, speaker) = (Arc::clone(shared), Arc::clone(control));
+    running.events = Some(spawn("reclane-events", move || listen(&heard, &speaker))?);
+    Ok(running)
+}
+
+fn work<F: Fabric>(queue: &Queue<F>, shared: &Shared<F>, handler: &Handler, worker: u32, index: usize) {
+    let mut scratch = Scratch::new(worker);
+    while let Some(job) = queue.pop() {
+        handler.execute(&job.lane, job.slot, &job.header, &mut scratch);
+        *lock(&shared.worker_counts[index]) = scratch.counts;
+    }
+}
+
+/// Hears who comes and goes. Each client is let in on a thread of its own, so that a stopped one holds up nobody.
+fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
+    let mut admissions: Vec<JoinHandle<()>> = Vec::new();
+    while !shared.closing.load(Ordering::Relaxed) {
+        admissions.retain(|thread| !thread.is_finished());
+        match control.next_event(EVENT_WAIT) {
+            Some(Event::LanesPublished { from: Peer::Client(client), incarnation }) => {
+                let (shared, control) = (Arc::clone(shared), Arc::clone(control));
+                let started = spawn("reclane-admit", move || {
+                    if let Err(error) = admit(&shared, &control, client, incarnation) {
+                        let shard = shared.settings.shard_id;
+                        tracing::warn!(event = "client_refused", shard, client = client.0, error = %error);
+                    }
+                });
+                match started {
+                    Ok(thread) => admissions.push(thread),
+                    Err(error) => tracing::error!(event = "client_refused", client = client.0, error = %error),
+                }
+            }
+            Some(Event::MemberLeft { peer: Peer::Client(_), incarnation, .. }) => {
+                shared.mailboxes.iter().for_each(|mailbox| mailbox.drop_client(incarnation));
+            }
+            Some(Event::ControlPlaneLost) => tracing::warn!(event = "control_plane_lost"),
+            Some(Event::ControlPlaneBack) => tracing::info!(event = "control_plane_back"),
+            Some(_) | None => {}
+        }
+    }
+    for thread in admissions {
+        // As above: reported by its own hook.
+        let _ = thread.join();
+    }
+}

@@ -1,0 +1,97 @@
+//! The server: one shard, its poll threads and workers, and what lets clients in.
+
+mod accept;
+mod core;
+mod poller;
+mod queue;
+
+use self::core::Core;
+use super::client::{shm_options, verbs_unavailable};
+use crate::error::Result;
+use crate::fabric::shm::Shm;
+use crate::options::{FabricKind, Settings};
+use crate::ps::{HandlerCounts, Store};
+use crate::sync::Arc;
+use ::core::time::Duration;
+
+/// What a server has done and has now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerStats {
+    /// What its threads executed.
+    pub handled: HandlerCounts,
+    /// Lanes that are scanned.
+    pub lanes: u64,
+    /// Rounds over all slots.
+    pub scan_rounds: u64,
+    /// Rounds that found nothing.
+    pub empty_scan_rounds: u64,
+    /// Times a poll thread went to sleep.
+    pub sleeps: u64,
+    /// Bytes of registered memory for the lanes of this side.
+    pub lane_bytes: u64,
+}
+
+/// One shard of a deployment. Threads: any.
+#[derive(Debug)]
+pub struct Server {
+    face: Face,
+}
+
+#[derive(Debug)]
+enum Face {
+    Shm(Core<Shm>),
+}
+
+impl Server {
+    /// Starts the shard that the settings name over a store; shard 0 hosts the control plane. Returns when the shard is
+    /// ready; clients wait for all shards.
+    ///
+    /// `store` is called with worker numbers below [`Server::workers`] of the same settings.
+    ///
+    /// # Errors
+    /// PEER statuses when the deployment refuses this shard (another one with its number, another layout, ...); CONTEXT
+    /// statuses.
+    pub fn start(settings: &Settings, store: Arc<dyn Store>) -> Result<Server> {
+        match settings.fabric {
+            FabricKind::Shm => {
+                let fabric = Shm::open(shm_options(settings))?;
+                Ok(Server { face: Face::Shm(Core::start(fabric, settings, store)?) })
+            }
+            FabricKind::Verbs => Err(verbs_unavailable()),
+        }
+    }
+
+    /// How many threads call the store at the same time: one per poll thread and GET worker. With more than one in all
+    /// there is one more, for commands; a single poll thread executes them itself.
+    #[must_use]
+    pub fn workers(settings: &Settings) -> u32 {
+        let threads = settings.server_threads + settings.get_workers;
+        if threads == 1 { 1 } else { threads + 1 }
+    }
+
+    fn shm(&self) -> &Core<Shm> {
+        let Face::Shm(core) = &self.face;
+        core
+    }
+
+    /// The port of the control plane, if this shard hosts it.
+    #[must_use]
+    pub fn control_plane_port(&self) -> Option<u16> {
+        self.shm().control_plane_port()
+    }
+
+    /// What the server has done and has now.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        self.shm().stats()
+    }
+
+    /// Says that the shard is draining, executes what was committed, ends all threads, and leaves. Called again, it does
+    /// nothing.
+    ///
+    /// # Errors
+    /// `Busy` when a handler did not return within `timeout`; it can be called again.
+    pub fn stop(&self, timeout: Duration) -> Result<()> {
+        self.shm().stop(timeout)
+    }
+}

@@ -1,0 +1,305 @@
+//! A poll thread: owns lanes, finds committed requests, executes them or hands them to workers, and backs off when
+//! there is nothing to do.
+
+use super::queue::{Job, Queue};
+use crate::fabric::{Fabric, Waker};
+use crate::ids::Incarnation;
+use crate::ps::{Handler, HandlerCounts, Scratch};
+use crate::rpc::{READY_MAX, Ready, Scanner, ServerLane};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::wire::Op;
+use core::time::Duration;
+
+/// Where one scanner's lanes put their completions.
+#[derive(Debug)]
+pub(super) struct Station<F: Fabric> {
+    pub(super) send: Arc<F::Cq>,
+    pub(super) recv: Arc<F::Cq>,
+}
+
+/// What other threads may touch of a poll thread.
+#[derive(Debug)]
+pub(super) struct Mailbox<F: Fabric> {
+    /// One per scanner.
+    pub(super) stations: Vec<Station<F>>,
+    pub(super) waker: Arc<F::Waker>,
+    news: AtomicBool,
+    inbox: Mutex<Inbox<F>>,
+    counters: Counters,
+    counts: Mutex<HandlerCounts>,
+}
+
+#[derive(Debug)]
+struct Inbox<F: Fabric> {
+    add: Vec<(usize, Arc<ServerLane<F>>)>,
+    drop: Vec<Incarnation>,
+    stop: bool,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    lanes: AtomicU64,
+    rounds: AtomicU64,
+    empty: AtomicU64,
+    sleeps: AtomicU64,
+}
+
+/// Numbers of one poll thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PollerStats {
+    pub(super) lanes: u64,
+    pub(super) rounds: u64,
+    pub(super) empty: u64,
+    pub(super) sleeps: u64,
+    pub(super) handled: HandlerCounts,
+}
+
+impl<F: Fabric> Mailbox<F> {
+    pub(super) fn new(stations: Vec<Station<F>>, waker: Arc<F::Waker>) -> Mailbox<F> {
+        Mailbox {
+            stations,
+            waker,
+            news: AtomicBool::new(false),
+            inbox: Mutex::new(Inbox { add: Vec::new(), drop: Vec::new(), stop: false }),
+            counters: Counters::default(),
+            counts: Mutex::new(HandlerCounts::default()),
+        }
+    }
+
+    fn post(&self, change: impl FnOnce(&mut Inbox<F>)) {
+        change(&mut lock(&self.inbox));
+        // Release: pairs with the Acquire in `Poller::read_mail`.
+        self.news.store(true, Ordering::Release);
+        self.waker.notify();
+    }
+
+    /// Gives a lane to a scanner of this thread.
+    pub(super) fn add(&self, station: usize, lane: Arc<ServerLane<F>>) {
+        self.post(|inbox| inbox.add.push((station, lane)));
+    }
+
+    /// Takes all lanes of a client's process away.
+    pub(super) fn drop_client(&self, incarnation: Incarnation) {
+        self.post(|inbox| inbox.drop.push(incarnation));
+    }
+
+    /// Ends the thread after a round that finds nothing.
+    pub(super) fn stop(&self) {
+        self.post(|inbox| inbox.stop = true);
+    }
+
+    pub(super) fn stats(&self) -> PollerStats {
+        PollerStats {
+            lanes: self.counters.lanes.load(Ordering::Relaxed),
+            rounds: self.counters.rounds.load(Ordering::Relaxed),
+            empty: self.counters.empty.load(Ordering::Relaxed),
+            sleeps: self.counters.sleeps.load(Ordering::Relaxed),
+            handled: *lock(&self.counts),
+        }
+    }
+}
+
+/// When an idle thread stops spinning.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IdlePolicy {
+    pub(super) spins: u32,
+    pub(super) yields: u32,
+}
+
+/// Where requests go that a poll thread does not execute itself.
+#[derive(Debug)]
+pub(super) struct Outlets<F: Fabric> {
+    /// GETs, when there are workers.
+    pub(super) gets: Option<Arc<Queue<F>>>,
+    /// Commands, unless this is the only thread.
+    pub(super) commands: Option<Arc<Queue<F>>>,
+}
+
+/// Longest sleep of an idle thread: it looks after lanes whose peers vanished.
+const SLEEP: Duration = Duration::from_millis(200);
+/// Rounds between two looks at the lanes' queue pairs while busy.
+const CARE_EVERY_ROUNDS: u64 = 4096;
+/// Rounds after which the counters are made visible.
+const PUBLISH_EVERY_ROUNDS: u64 = 1024;
+
+/// A poll thread.
+#[derive(Debug)]
+pub(super) struct Poller<F: Fabric> {
+    mailbox: Arc<Mailbox<F>>,
+    scanners: Vec<Scanner<F>>,
+    handler: Handler,
+    scratch: Scratch,
+    outlets: Outlets<F>,
+    idle: IdlePolicy,
+    ready: Vec<Ready>,
+    rounds: u64,
+    empty: u64,
+    idle_rounds: u32,
+    stopping: bool,
+}
+
+impl<F: Fabric> Poller<F> {
+    pub(super) fn new(
+        mailbox: Arc<Mailbox<F>>,
+        handler: Handler,
+        worker: u32,
+        outlets: Outlets<F>,
+        idle: IdlePolicy,
+    ) -> Poller<F> {
+        let scanners = mailbox.stations.iter().map(|station| Scanner::new(Arc::clone(&station.recv))).collect();
+        Poller {
+            mailbox,
+            scanners,
+            handler,
+            scratch: Scratch::new(worker),
+            outlets,
+            idle,
+            ready: Vec::with_capacity(READY_MAX),
+            rounds: 0,
+            empty: 0,
+            idle_rounds: 0,
+            stopping: false,
+        }
+    }
+
+    /// Until told to stop.
+    pub(super) fn run(mut self) {
+        loop {
+            // Relaxed: the Acquire follows in `read_mail`.
+            if self.mailbox.news.load(Ordering::Relaxed) {
+                self.read_mail();
+            }
+            let found = self.round();
+            if self.rounds.is_multiple_of(PUBLISH_EVERY_ROUNDS) {
+                self.publish();
+                if self.rounds.is_multiple_of(CARE_EVERY_ROUNDS) {
+                    self.drop_unusable();
+                }
+            }
+            if found {
+                self.idle_rounds = 0;
+            } else if self.stopping {
+                break;
+            } else {
+                self.back_off();
+            }
+        }
+        self.publish();
+    }
+
+    /// One turn of every scanner. True if there was anything to do.
+    #[inline]
+    fn round(&mut self) -> bool {
+        self.rounds += 1;
+        let mut found = false;
+        for index in 0..self.scanners.len() {
+            self.ready.clear();
+            let scanner = &mut self.scanners[index];
+            scanner.scan(&mut self.ready);
+            if self.ready.is_empty() {
+                continue;
+            }
+            found = true;
+            if self.ready.len() > 1 {
+                self.ready.iter().for_each(|ready| self.handler.prefetch(&ready.header));
+            }
+            for ready in &self.ready {
+                let lane = self.scanners[index].lane(ready.lane);
+                let outlet = match ready.header.op {
+                    op if op == Op::Get as u8 => &self.outlets.gets,
+                    _ if Handler::is_slow(&ready.header) => &self.outlets.commands,
+                    _ => &None,
+                };
+                match outlet {
+                    Some(queue) => {
+                        queue.push(Job { lane: Arc::clone(lane), slot: ready.slot, header: ready.header });
+                    }
+                    None => self.handler.execute(lane, ready.slot, &ready.header, &mut self.scratch),
+                }
+            }
+        }
+        self.empty += u64::from(!found);
+        found
+    }
+
+    #[inline]
+    fn back_off(&mut self) {
+        self.idle_rounds = self.idle_rounds.saturating_add(1);
+        if self.idle_rounds <= self.idle.spins {
+            core::hint::spin_loop();
+        } else if self.idle_rounds <= self.idle.spins.saturating_add(self.idle.yields) {
+            std::thread::yield_now();
+        } else {
+            self.sleep();
+        }
+    }
+
+    /// Sleeps until rung: armed, looked once more, asleep. What is found on the way is not lost.
+    #[cold]
+    fn sleep(&mut self) {
+        self.drop_unusable();
+        self.publish();
+        let waker = Arc::clone(&self.mailbox.waker);
+        waker.arm();
+        if !self.mailbox.news.load(Ordering::Relaxed) && !self.round() {
+            self.mailbox.counters.sleeps.fetch_add(1, Ordering::Relaxed);
+            waker.wait(SLEEP);
+        }
+        waker.disarm();
+        // After a ring there is work: spin again. After a mere timeout, one more round and back to sleep.
+        self.idle_rounds = if self.round() { 0 } else { self.idle.spins.saturating_add(self.idle.yields) };
+    }
+
+    #[cold]
+    fn read_mail(&mut self) {
+        // Acquire: pairs with the Release in `Mailbox::post`.
+        if !self.mailbox.news.swap(false, Ordering::Acquire) {
+            return;
+        }
+        let (add, drop) = {
+            let mut inbox = lock(&self.mailbox.inbox);
+            self.stopping |= inbox.stop;
+            (core::mem::take(&mut inbox.add), core::mem::take(&mut inbox.drop))
+        };
+        for (station, lane) in add {
+            if let Some(scanner) = self.scanners.get_mut(station) {
+                scanner.add(lane);
+            }
+        }
+        if !drop.is_empty() {
+            self.retain(|lane| !drop.contains(&lane.parts().incarnation));
+        }
+        self.publish();
+    }
+
+    #[cold]
+    fn drop_unusable(&mut self) {
+        self.retain(|lane| lane.is_usable());
+    }
+
+    fn retain(&mut self, keep: impl Fn(&ServerLane<F>) -> bool) {
+        let mut dropped = 0;
+        for scanner in &mut self.scanners {
+            dropped += scanner.retain(|lane| {
+                let kept = keep(lane);
+                if !kept {
+                    lane.fail();
+                }
+                kept
+            });
+        }
+        if dropped > 0 {
+            tracing::info!(event = "lanes_dropped", lanes = dropped);
+            self.publish();
+        }
+    }
+
+    fn publish(&self) {
+        let counters = &self.mailbox.counters;
+        let lanes: usize = self.scanners.iter().map(Scanner::lane_count).sum();
+        counters.lanes.store(lanes as u64, Ordering::Relaxed);
+        counters.rounds.store(self.rounds, Ordering::Relaxed);
+        counters.empty.store(self.empty, Ordering::Relaxed);
+        *lock(&self.mailbox.counts) = self.scratch.counts;
+    }
+}

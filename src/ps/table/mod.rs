@@ -1,0 +1,325 @@
+//! The built-in store: tables of f32 rows in memory, one optimizer each.
+//!
+//! # Threads
+//!
+//! With one worker nothing is locked. With more, every row lies under one of 4096 sequence locks: a GET never sees a torn
+//! row, whole batches are not atomic. Growth of a hash index, CLEAR, SAVE and LOAD keep all workers out for their time.
+//!
+//! # Pins
+//!
+//! A pinned row is neither moved nor changed. Pinning never waits: when a writer is at work or waits, it is refused and
+//! the caller copies. Writers of other workers wait for a pin at most two seconds, then fail with `InternalError` (rows
+//! of earlier keys in the batch are then written). A worker takes its own pins back before it calls `put`, `update` or
+//! `command`: on a row that is pinned these fail at once while the worker itself has pins.
+
+mod arena;
+mod gather;
+mod index;
+mod locks;
+mod one;
+mod optimizer;
+mod rows;
+mod scatter;
+#[cfg(test)]
+mod tests;
+
+pub use arena::{HugePages, MappedMemory, MemoryReport, RowMemory, RowSegment};
+
+use super::routing::{HashMethod, Router};
+use super::store::{GetStats, RowsIn, Store, TableShape};
+use crate::error::{Error, Result, Status};
+use crate::ids::TableTag;
+use crate::sync::{Arc, AtomicPtr, Mutex, Ordering, lock};
+use crate::wire::RpcStatus;
+use crate::wire::payload::{Command, DIM_MAX, Optimizer, TableSpec};
+use core::ptr::null_mut;
+use gather::Gather;
+use locks::{Gate, Stripes};
+use one::{Place, Table};
+use scatter::{Scatter, Stopped};
+use std::collections::HashMap;
+
+/// Tables of a store at most, the default one included.
+const TABLES_MAX: usize = 1 << 16;
+/// Keys of a write between two looks at the room in the index.
+const PART_KEYS: usize = 256;
+/// Name of the table with tag 0.
+const DEFAULT_TABLE: &str = "default";
+/// Learning rate of the default table.
+const DEFAULT_LEARNING_RATE: f32 = 0.01;
+
+/// How a store is made.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// The shard whose rows these are.
+    pub shard: u32,
+    /// How many shards there are.
+    pub num_shards: u32,
+    /// How keys find their shard.
+    pub hash_method: HashMethod,
+    /// Worker numbers are below this; 1 means no locks.
+    pub workers: u32,
+    /// Bytes of a row of the default table (tag 0, SGD with learning rate 0.01); 0: there is no default table.
+    pub value_size: u32,
+    /// Whether rows are put on huge pages.
+    pub huge_pages: HugePages,
+    /// A table gets storage by key number only if this would take at most so many bytes of address space; 0: half of
+    /// the physical memory.
+    pub dense_bytes_max: u64,
+}
+
+/// The built-in store.
+pub struct BuiltinStore {
+    options: StoreOptions,
+    router: Router,
+    memory: Arc<dyn RowMemory>,
+    dense_bytes_max: u64,
+    seed: u64,
+    gate: Option<Gate>,
+    stripes: Option<Stripes>,
+    /// Tables by tag; each is set once and lives as long as the store.
+    tables: Box<[AtomicPtr<Table>]>,
+    names: Mutex<HashMap<String, TableTag>>,
+}
+
+impl BuiltinStore {
+    /// A store in anonymous memory of this process.
+    ///
+    /// # Errors
+    /// As for [`BuiltinStore::with_memory`], and `OsError` when no address space can be had.
+    pub fn new(options: StoreOptions) -> Result<BuiltinStore> {
+        let memory = MappedMemory::new(options.huge_pages)?;
+        BuiltinStore::with_memory(options, Arc::new(memory))
+    }
+
+    /// A store whose rows lie in memory of the caller's choice, registered with a fabric say.
+    ///
+    /// # Errors
+    /// `OptionBounds` for a shard, worker or value size out of range; what `memory` says when the default table does not
+    /// fit.
+    pub fn with_memory(options: StoreOptions, memory: Arc<dyn RowMemory>) -> Result<BuiltinStore> {
+        let bounds = |message: String| Err(Error::new(Status::OptionBounds, message));
+        if options.num_shards == 0 || options.shard >= options.num_shards {
+            return bounds(format!("shard {} is not below num_shards {}", options.shard, options.num_shards));
+        }
+        if options.workers == 0 {
+            return bounds("workers 0 must be at least 1".to_owned());
+        }
+        if options.value_size % 4 != 0 || options.value_size / 4 > DIM_MAX {
+            let most = DIM_MAX * 4;
+            return bounds(format!("value_size {} must be a multiple of 4 up to {most}", options.value_size));
+        }
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed)
+            .map_err(|error| Error::new(Status::OsError, format!("no random seed for the table's index: {error}")))?;
+        let shared = options.workers > 1;
+        let half = arena::physical_bytes() / 2;
+        let store = BuiltinStore {
+            router: Router::new(options.hash_method, options.num_shards),
+            memory,
+            dense_bytes_max: if options.dense_bytes_max == 0 { half } else { options.dense_bytes_max },
+            seed: u64::from_le_bytes(seed),
+            gate: shared.then(|| Gate::new(options.workers)),
+            stripes: shared.then(Stripes::new),
+            tables: (0..TABLES_MAX).map(|_| AtomicPtr::new(null_mut())).collect(),
+            names: Mutex::new(HashMap::new()),
+            options,
+        };
+        if store.options.value_size != 0 {
+            store.add_table(TableTag(0), store.default_spec())?;
+        }
+        Ok(store)
+    }
+
+    fn default_spec(&self) -> TableSpec {
+        TableSpec {
+            name: DEFAULT_TABLE.to_owned(),
+            num_embeddings: 0,
+            dim: self.options.value_size / 4,
+            optimizer: Optimizer::Sgd,
+            learning_rate: DEFAULT_LEARNING_RATE,
+            epsilon: 0.0,
+            initial_accumulator: 0.0,
+        }
+    }
+
+    /// What the rows' memory is made of, huge pages in particular.
+    #[must_use]
+    pub fn memory(&self) -> MemoryReport {
+        self.memory.report()
+    }
+
+    fn add_table(&self, tag: TableTag, spec: TableSpec) -> Result<()> {
+        let place = Place {
+            router: self.router,
+            shard: self.options.shard,
+            memory: &self.memory,
+            dense_bytes_max: self.dense_bytes_max,
+            seed: self.seed,
+        };
+        let table = Box::new(Table::new(tag, spec, &place)?);
+        // Release: pairs with `table`.
+        self.tables[usize::from(tag.0)].store(Box::into_raw(table), Ordering::Release);
+        Ok(())
+    }
+
+    #[inline]
+    fn table(&self, tag: TableTag) -> core::result::Result<&Table, RpcStatus> {
+        // Acquire: pairs with `add_table`.
+        let table = self.tables[usize::from(tag.0)].load(Ordering::Acquire);
+        // SAFETY: set once, freed only with the store.
+        unsafe { table.as_ref() }.ok_or(RpcStatus::UnknownTable)
+    }
+
+    fn all_tables(&self) -> impl Iterator<Item = &Table> {
+        self.tables.iter().enumerate().filter_map(|(tag, _)| self.table(TableTag(tag as u16)).ok())
+    }
+
+    /// Enters the gate, if there is one.
+    #[inline]
+    fn enter(&self, worker: u32) -> core::result::Result<Option<locks::Inside<'_>>, RpcStatus> {
+        match &self.gate {
+            None if worker == 0 => Ok(None),
+            None => Err(RpcStatus::InternalError),
+            Some(gate) => gate.enter(worker).map(Some).ok_or(RpcStatus::InternalError),
+        }
+    }
+
+    /// Puts a write through in parts, so that the index can grow in between.
+    ///
+    /// # Safety
+    /// As for [`Store::put`].
+    unsafe fn write(
+        &self,
+        worker: u32,
+        tag: TableTag,
+        keys: &[u64],
+        rows: RowsIn,
+        change: impl Fn(&Scatter<'_>) -> core::result::Result<(), Stopped>,
+    ) -> core::result::Result<(), RpcStatus> {
+        let table = self.table(tag)?;
+        if rows.row_bytes as usize != table.row_bytes {
+            return Err(RpcStatus::ValueSizeMismatch);
+        }
+        table.check_owner(keys)?;
+        let workers = self.options.workers as usize;
+        for (part, keys) in keys.chunks(PART_KEYS).enumerate() {
+            let mut inside = self.enter(worker)?;
+            while table.is_short_of(keys, workers) {
+                drop(inside.take());
+                let _alone = self.gate.as_ref().map(Gate::enter_alone);
+                // SAFETY: everybody else is outside, or this is the only worker.
+                unsafe { table.grow(keys.len(), workers) };
+                drop(_alone);
+                inside = self.enter(worker)?;
+            }
+            let first = rows.first.wrapping_add(part * PART_KEYS * rows.stride);
+            let rows = RowsIn { first, ..rows };
+            let scatter = Scatter { table, stripes: self.stripes.as_ref(), patient: true, keys, rows };
+            change(&scatter).map_err(|stopped| self.report(table, &stopped))?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn report(&self, table: &Table, stopped: &Stopped) -> RpcStatus {
+        let (shard, name) = (self.options.shard, table.spec.name.as_str());
+        match stopped {
+            Stopped::Memory(error) => tracing::error!(shard, table = name, "a new row has no memory: {error}"),
+            Stopped::Pinned => tracing::error!(shard, table = name, "a row stayed pinned for too long to be written"),
+        }
+        RpcStatus::InternalError
+    }
+}
+
+impl Drop for BuiltinStore {
+    fn drop(&mut self) {
+        for table in &self.tables {
+            let table = table.load(Ordering::Relaxed);
+            if !table.is_null() {
+                // SAFETY: made by Box::into_raw in `add_table`; nobody uses the store any more.
+                drop(unsafe { Box::from_raw(table) });
+            }
+        }
+    }
+}
+
+impl Store for BuiltinStore {
+    fn init_table(&self, _worker: u32, spec: &TableSpec) -> core::result::Result<TableTag, RpcStatus> {
+        if let Some(problem) = spec.problem() {
+            tracing::warn!(shard = self.options.shard, "INIT_TABLE refused: {problem}");
+            return Err(RpcStatus::InvalidPayload);
+        }
+        let mut names = lock(&self.names);
+        if let Some(tag) = names.get(&spec.name) {
+            return if self.table(*tag)?.spec == *spec { Ok(*tag) } else { Err(RpcStatus::InvalidPayload) };
+        }
+        // Tag 0 is the default table's, whether there is one or not.
+        let tag = TableTag(u16::try_from(names.len() + 1).map_err(|_| RpcStatus::BatchTooLarge)?);
+        self.add_table(tag, spec.clone()).map_err(|error| {
+            tracing::error!(shard = self.options.shard, table = spec.name, "INIT_TABLE failed: {error}");
+            RpcStatus::InternalError
+        })?;
+        names.insert(spec.name.clone(), tag);
+        Ok(tag)
+    }
+
+    #[inline]
+    fn shape(&self, table: TableTag) -> Option<TableShape> {
+        self.table(table).ok().map(|table| TableShape { dim: table.spec.dim })
+    }
+
+    unsafe fn get(
+        &self,
+        worker: u32,
+        table: TableTag,
+        keys: &[u64],
+        ahead: &[u64],
+        out: *mut u8,
+    ) -> core::result::Result<GetStats, RpcStatus> {
+        let table = self.table(table)?;
+        let _inside = self.enter(worker)?;
+        let gather = Gather { table, stripes: self.stripes.as_ref(), keys, ahead, out };
+        // SAFETY: the caller's promise; rows change under the stripes, or not at all with one worker.
+        let missing_rows = unsafe { gather.run()? };
+        Ok(GetStats { missing_rows })
+    }
+
+    unsafe fn put(
+        &self,
+        worker: u32,
+        table: TableTag,
+        keys: &[u64],
+        rows: RowsIn,
+    ) -> core::result::Result<(), RpcStatus> {
+        // SAFETY: the caller's promise.
+        unsafe { self.write(worker, table, keys, rows, |scatter| scatter.put()) }
+    }
+
+    unsafe fn update(
+        &self,
+        worker: u32,
+        table: TableTag,
+        keys: &[u64],
+        gradients: RowsIn,
+        _flat: bool,
+    ) -> core::result::Result<(), RpcStatus> {
+        // SAFETY: the caller's promise.
+        unsafe { self.write(worker, table, keys, gradients, |scatter| scatter.update()) }
+    }
+
+    fn command(&self, worker: u32, command: &Command) -> core::result::Result<(), RpcStatus> {
+        let _ = worker;
+        match command {
+            Command::Clear => {
+                let _alone = self.gate.as_ref().map(Gate::enter_alone);
+                for table in self.all_tables() {
+                    // SAFETY: everybody else is outside, or this is the only worker.
+                    unsafe { table.clear() };
+                }
+                Ok(())
+            }
+            Command::Save(_) | Command::Load(_) => Err(RpcStatus::InternalError),
+        }
+    }
+}

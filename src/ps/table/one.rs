@@ -1,0 +1,250 @@
+//! One table of one shard: keys, rows, and how the two meet.
+
+use super::arena::RowMemory;
+use super::index::{HashIndex, Presence, fetch_line, zeroed_u32s};
+use super::optimizer::{make_fresh, state_bytes};
+use super::rows::{Rows, stride_of};
+use crate::error::Result;
+use crate::ids::TableTag;
+use crate::ps::routing::{HashMethod, Router};
+use crate::sync::{Arc, AtomicU32, Mutex, Ordering, lock};
+use crate::wire::RpcStatus;
+use crate::wire::payload::TableSpec;
+use core::cell::UnsafeCell;
+
+/// Stands for "no row".
+pub(super) const ABSENT: u32 = u32::MAX;
+/// Rows of a table by key number: more would not leave numbers for other keys.
+const DENSE_ROWS_MAX: u64 = 1 << 31;
+/// Bytes of a row that are worth asking for ahead; the hardware follows by itself after that.
+const FETCH_BYTES_MAX: usize = 512;
+
+/// How keys below `dense_keys` find their rows.
+enum Keying {
+    /// The key's number inside the shard is its row.
+    Direct(Presence),
+    /// By an array: row plus one for each key; 0: none yet.
+    Mapped(Box<[AtomicU32]>),
+    /// Not at all: every key is hashed.
+    Hashed,
+}
+
+/// What all tables of a store share.
+pub(super) struct Place<'a> {
+    pub router: Router,
+    pub shard: u32,
+    pub memory: &'a Arc<dyn RowMemory>,
+    pub dense_bytes_max: u64,
+    pub seed: u64,
+}
+
+pub(super) struct Table {
+    pub spec: TableSpec,
+    pub tag: TableTag,
+    pub row_bytes: usize,
+    router: Router,
+    shard: u32,
+    dense_keys: u64,
+    keying: Keying,
+    hash: UnsafeCell<HashIndex>,
+    pub rows: Rows,
+    /// Number of the next row that is made for a key; also the lock of insertions.
+    next_row: Mutex<u32>,
+    first_free_row: u32,
+}
+
+// SAFETY: `hash` is replaced only by `grow` and `clear`, whose callers are alone in the store (gate, or a single
+// worker); everything else in it is atomic.
+unsafe impl Sync for Table {}
+
+impl Table {
+    pub fn new(tag: TableTag, spec: TableSpec, place: &Place<'_>) -> Result<Table> {
+        let row_bytes = spec.dim as usize * 4;
+        let state_stride = state_bytes(&spec);
+        let shards = u64::from(place.router.shards());
+        let direct = shards == 1 || place.router.method() == HashMethod::SimpleMod;
+        // A hashing router spreads keys unevenly by chance: a little room beyond the mean, the rest goes to chunks.
+        let share = spec.num_embeddings.div_ceil(shards);
+        let rows = if direct { share } else { share + share / 16 };
+        let bytes = rows.saturating_mul((stride_of(row_bytes) + state_stride) as u64);
+        let index_bytes = if direct { 0 } else { spec.num_embeddings.saturating_mul(4) };
+        let dense = rows <= DENSE_ROWS_MAX && bytes.saturating_add(index_bytes) <= place.dense_bytes_max;
+        let (dense_rows, dense_keys) = if dense { (rows as u32, spec.num_embeddings) } else { (0, 0) };
+        let keying = match (dense_keys, direct) {
+            (0, _) => Keying::Hashed,
+            (_, true) => Keying::Direct(Presence::new(dense_rows)),
+            (_, false) => Keying::Mapped(zeroed_u32s(dense_keys as usize)),
+        };
+        let first_free_row = if direct { dense_rows } else { 0 };
+        Ok(Table {
+            rows: Rows::new(place.memory, row_bytes, state_stride, dense_rows)?,
+            spec,
+            tag,
+            row_bytes,
+            router: place.router,
+            shard: place.shard,
+            dense_keys,
+            keying,
+            hash: UnsafeCell::new(HashIndex::new(place.seed)),
+            next_row: Mutex::new(first_free_row),
+            first_free_row,
+        })
+    }
+
+    #[inline]
+    fn hash(&self) -> &HashIndex {
+        // SAFETY: shared access; see `impl Sync`.
+        unsafe { &*self.hash.get() }
+    }
+
+    /// Whether every key that the table expects is its own row number: the fast kind.
+    #[inline]
+    pub fn is_direct(&self) -> bool {
+        matches!(self.keying, Keying::Direct(_))
+    }
+
+    /// The row of a key, or [`ABSENT`].
+    #[inline(always)]
+    pub fn find(&self, key: u64) -> core::result::Result<u32, RpcStatus> {
+        let Some(local) = self.router.local(key, self.shard) else {
+            return Err(RpcStatus::WrongShard);
+        };
+        if key < self.dense_keys {
+            match &self.keying {
+                Keying::Direct(presence) => {
+                    return Ok(if presence.has(local as u32) { local as u32 } else { ABSENT });
+                }
+                // Acquire: pairs with `make_row`: the row's first contents are there. 0 wraps to ABSENT.
+                Keying::Mapped(rows) => return Ok(rows[local as usize].load(Ordering::Acquire).wrapping_sub(1)),
+                Keying::Hashed => {}
+            }
+        }
+        Ok(self.hash().find(key).unwrap_or(ABSENT))
+    }
+
+    /// Asks for what `find` of this key will read first.
+    #[inline]
+    pub fn fetch_index(&self, key: u64) {
+        match &self.keying {
+            Keying::Direct(presence) if key < self.dense_keys => {
+                if let Some(local) = self.router.local(key, self.shard) {
+                    presence.fetch(local as u32);
+                }
+            }
+            Keying::Mapped(rows) if key < self.dense_keys => {
+                fetch_line(core::ptr::from_ref(&rows[key as usize]).cast());
+            }
+            _ => self.hash().fetch(key),
+        }
+    }
+
+    /// Asks for a row.
+    #[inline(always)]
+    pub fn fetch_row(&self, row: *const u8, row_bytes: usize) {
+        let mut at = 0;
+        while at < row_bytes.min(FETCH_BYTES_MAX) {
+            fetch_line(row.wrapping_add(at));
+            at += 64;
+        }
+    }
+
+    /// That this shard owns all keys.
+    ///
+    /// # Errors
+    /// `WrongShard`.
+    pub fn check_owner(&self, keys: &[u64]) -> core::result::Result<(), RpcStatus> {
+        if self.router.shards() > 1 && !keys.iter().all(|key| self.router.shard_of(*key) == self.shard) {
+            return Err(RpcStatus::WrongShard);
+        }
+        Ok(())
+    }
+
+    /// The row number that an absent key has by itself, when the table is direct: presence is set by [`Table::appear`].
+    #[inline]
+    pub fn direct_row(&self, key: u64) -> Option<(u32, &Presence)> {
+        match &self.keying {
+            Keying::Direct(presence) if key < self.dense_keys => {
+                self.router.local(key, self.shard).map(|local| (local as u32, presence))
+            }
+            _ => None,
+        }
+    }
+
+    /// The row of a key, made if need be, fresh. Not for keys that have a [`Table::direct_row`].
+    pub fn make_row(&self, key: u64) -> Result<u32> {
+        let mut next = lock(&self.next_row);
+        if let Ok(row) = self.find(key)
+            && row != ABSENT
+        {
+            return Ok(row);
+        }
+        let row = *next;
+        self.rows.ensure(row)?;
+        // SAFETY: nobody knows this row before it is published below.
+        unsafe { make_fresh(self.rows.spot(row), &self.spec) };
+        match &self.keying {
+            Keying::Mapped(rows) if key < self.dense_keys => {
+                // Release: pairs with `find`.
+                rows[key as usize].store(row + 1, Ordering::Release);
+            }
+            _ => self.hash().insert(key, row),
+        }
+        *next += 1;
+        Ok(row)
+    }
+
+    /// Keys of the batch that may need a place in the hash index.
+    #[inline]
+    fn hashed_keys(&self, keys: &[u64]) -> usize {
+        keys.iter().filter(|key| **key >= self.dense_keys).count()
+    }
+
+    /// Whether the index must grow before these keys are written by each of `workers` at once.
+    #[inline]
+    pub fn is_short_of(&self, keys: &[u64], workers: usize) -> bool {
+        let hashed = self.hashed_keys(keys);
+        hashed != 0 && self.hash().is_short_of(hashed.max(keys.len()) * workers)
+    }
+
+    /// Makes room in the index for these keys.
+    ///
+    /// # Safety
+    /// Nobody else uses the table meanwhile.
+    pub unsafe fn grow(&self, keys: usize, workers: usize) {
+        // SAFETY: the caller is alone.
+        unsafe { (*self.hash.get()).grow(keys * workers) };
+    }
+
+    /// Forgets all rows; memory is kept.
+    ///
+    /// # Safety
+    /// Nobody else uses the table meanwhile.
+    pub unsafe fn clear(&self) {
+        match &self.keying {
+            Keying::Direct(presence) => presence.clear(),
+            Keying::Mapped(rows) => rows.iter().filter(|row| row.load(Ordering::Relaxed) != 0).for_each(|row| {
+                row.store(0, Ordering::Relaxed);
+            }),
+            Keying::Hashed => {}
+        }
+        // SAFETY: the caller is alone.
+        unsafe { (*self.hash.get()).clear() };
+        *lock(&self.next_row) = self.first_free_row;
+    }
+
+    /// Keys with their rows. Meant for a caller who is alone; beside others it may miss the newest.
+    pub fn entries(&self) -> impl Iterator<Item = (u64, u32)> {
+        let shards = u64::from(self.router.shards());
+        let dense: Box<dyn Iterator<Item = (u64, u32)>> = match &self.keying {
+            Keying::Direct(presence) => {
+                Box::new(presence.rows().map(move |row| (u64::from(row) * shards + u64::from(self.shard), row)))
+            }
+            Keying::Mapped(rows) => Box::new(rows.iter().enumerate().filter_map(|(key, row)| {
+                let row = row.load(Ordering::Relaxed);
+                (row != 0).then(|| (key as u64, row - 1))
+            })),
+            Keying::Hashed => Box::new(core::iter::empty()),
+        };
+        dense.chain(self.hash().entries())
+    }
+}
