@@ -1,0 +1,282 @@
+//! Memory that can be handed to another process, and the checks on memory that another process hands to us.
+
+use super::sys;
+use crate::error::{Error, Result, Status};
+use crate::fabric::{Access, Region, RegionAddress};
+use crate::sync::Arc;
+use core::ptr::NonNull;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// Whether regions use huge pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum HugePages {
+    /// Regions of at least one huge page try them, and take small ones where there are none.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// Every region; refused when there are none.
+    On,
+}
+
+/// Regions up to this size have all their pages from the start; larger ones get them when touched.
+const POPULATE_BYTES_MAX: usize = 64 << 20;
+/// The same for memory of a peer, which must not make us spend memory that nobody will use.
+const PEER_POPULATE_BYTES_MAX: usize = 4 << 20;
+/// Smallest huge page of the machines this runs on; only a hint for [`HugePages::Auto`].
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// What must be sealed before memory of a peer is mapped: it can never shrink under us.
+const SEALS_NEEDED: libc::c_int = libc::F_SEAL_SHRINK;
+const SEALS_SET: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// Mapped memory, unmapped when dropped.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a mapping is an address range; all access to it goes through raw pointers and atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `bytes` of a file, shared with everyone who maps it.
+    pub(super) fn shared(fd: BorrowedFd<'_>, bytes: usize, writable: bool, populate: bool) -> io::Result<Mapping> {
+        let rights = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let flags = libc::MAP_SHARED | if populate { libc::MAP_POPULATE } else { 0 };
+        Mapping::map(bytes, rights, flags, fd.as_raw_fd())
+    }
+
+    /// Maps zeroed memory of this process alone.
+    fn private(bytes: usize, populate: bool) -> io::Result<Mapping> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | if populate { libc::MAP_POPULATE } else { 0 };
+        Mapping::map(bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
+    }
+
+    fn map(bytes: usize, rights: libc::c_int, flags: libc::c_int, fd: libc::c_int) -> io::Result<Mapping> {
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let address = unsafe { libc::mmap(core::ptr::null_mut(), bytes, rights, flags, fd, 0) };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(address.cast::<u8>()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
+        Ok(Mapping { base, bytes })
+    }
+
+    /// First address.
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Length in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn advise_huge(&self) {
+        // SAFETY: the range is this mapping; the advice changes no content. A kernel without it says so, which is fine.
+        let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, libc::MADV_HUGEPAGE) };
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that was mapped; whoever holds pointers into it holds the mapping too.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Makes a sealed file in memory with `bytes` bytes of zeros and maps it.
+pub(super) fn sealed_memory(bytes: usize, huge: bool, populate: bool) -> io::Result<(OwnedFd, Mapping)> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | if huge { libc::MFD_HUGETLB } else { 0 };
+    // SAFETY: the name is a NUL-terminated string.
+    let fd = sys::owned(unsafe { libc::memfd_create(c"reclane".as_ptr(), flags) })?;
+    let page = usize::try_from(status_of(fd.as_fd())?.st_blksize).unwrap_or(4096).max(4096);
+    let length = bytes.checked_next_multiple_of(page).ok_or_else(|| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+    let offset = libc::off_t::try_from(length).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+    // SAFETY: no pointers.
+    sys::checked(unsafe { libc::ftruncate(fd.as_raw_fd(), offset) })?;
+    // SAFETY: no pointers.
+    sys::checked(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS_SET) })?;
+    let mapping = Mapping::shared(fd.as_fd(), length, true, populate)?;
+    Ok((fd, mapping))
+}
+
+fn status_of(fd: BorrowedFd<'_>) -> io::Result<libc::stat> {
+    let mut status = core::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: `status` is writable.
+    sys::checked(unsafe { libc::fstat(fd.as_raw_fd(), status.as_mut_ptr()) })?;
+    // SAFETY: filled by the successful call.
+    Ok(unsafe { status.assume_init() })
+}
+
+/// Which file a descriptor names; equal for two descriptors of one file while either lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+/// Checks memory that a peer handed over, so that touching its first `bytes` can never fault: it is a file in memory,
+/// long enough, and sealed against shrinking.
+pub(super) fn verify_peer_memory(fd: BorrowedFd<'_>, bytes: usize) -> core::result::Result<FileId, &'static str> {
+    // SAFETY: no pointers. Files that are not in memory have no seals and give an error.
+    let seals = sys::checked(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })
+        .map_err(|_| "the descriptor is not a sealable file in memory")?;
+    if seals & SEALS_NEEDED != SEALS_NEEDED {
+        return Err("the memory is not sealed against shrinking");
+    }
+    let status = status_of(fd).map_err(|_| "the memory's size cannot be read")?;
+    if bytes == 0 || u64::try_from(status.st_size).unwrap_or(0) < bytes as u64 {
+        return Err("the memory is smaller than announced");
+    }
+    Ok(FileId { device: status.st_dev, inode: status.st_ino })
+}
+
+/// Maps memory that [`verify_peer_memory`] found good.
+pub(super) fn map_peer_memory(fd: BorrowedFd<'_>, bytes: usize, writable: bool) -> io::Result<Mapping> {
+    Mapping::shared(fd, bytes, writable, bytes <= PEER_POPULATE_BYTES_MAX)
+}
+
+/// Registered memory of the shared-memory provider.
+#[derive(Clone, Debug)]
+pub struct ShmRegion(Arc<Owned>);
+
+#[derive(Debug)]
+struct Owned {
+    mapping: Mapping,
+    bytes: usize,
+    rkey: u32,
+    access: Access,
+    /// What peers get; none for local memory. Read-only where peers may only read.
+    shared: Option<Arc<OwnedFd>>,
+}
+
+impl ShmRegion {
+    pub(super) fn allocate(bytes: usize, access: Access, huge: HugePages) -> Result<ShmRegion> {
+        if bytes == 0 {
+            return Err(Error::new(
+                Status::InvalidArgument,
+                "a region of 0 bytes cannot be registered; ask for 1 or more",
+            ));
+        }
+        let failed = |error: io::Error| allocation_error(bytes, &error);
+        let rkey = u32::from_le_bytes(sys::random().map_err(failed)?);
+        let populate = bytes <= POPULATE_BYTES_MAX;
+        if access == Access::LOCAL {
+            let mapping = Mapping::private(bytes, populate).map_err(failed)?;
+            return Ok(ShmRegion(Arc::new(Owned { mapping, bytes, rkey, access, shared: None })));
+        }
+        let try_huge = match huge {
+            HugePages::On => true,
+            HugePages::Auto => bytes >= HUGE_PAGE_BYTES,
+            HugePages::Off => false,
+        };
+        let with_huge = if try_huge { Some(sealed_memory(bytes, true, populate)) } else { None };
+        let (fd, mapping) = match with_huge {
+            Some(Ok(memory)) => memory,
+            Some(Err(error)) if huge == HugePages::On => return Err(failed(error)),
+            _ => {
+                let (fd, mapping) = sealed_memory(bytes, false, populate).map_err(failed)?;
+                if try_huge {
+                    mapping.advise_huge();
+                }
+                (fd, mapping)
+            }
+        };
+        let shared = if access == Access::REMOTE_READ { read_only(fd.as_fd()).unwrap_or(fd) } else { fd };
+        Ok(ShmRegion(Arc::new(Owned { mapping, bytes, rkey, access, shared: Some(Arc::new(shared)) })))
+    }
+
+    /// What a peer gets, if peers may reach it at all.
+    pub(super) fn shared(&self) -> Option<Arc<OwnedFd>> {
+        self.0.shared.clone()
+    }
+}
+
+impl Region for ShmRegion {
+    fn base(&self) -> NonNull<u8> {
+        self.0.mapping.base()
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+
+    fn lkey(&self) -> u32 {
+        self.0.rkey
+    }
+
+    fn address(&self) -> RegionAddress {
+        RegionAddress {
+            iova: self.0.mapping.base().as_ptr() as u64,
+            bytes: self.0.bytes as u64,
+            rkey: self.0.rkey,
+            access: self.0.access,
+        }
+    }
+}
+
+fn allocation_error(bytes: usize, error: &io::Error) -> Box<Error> {
+    let mut report = Error::os(format_args!("shm: cannot allocate a region of {bytes} bytes"), error);
+    if matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::EOVERFLOW)) {
+        report.status = Status::ResourceLimit;
+    }
+    report
+}
+
+/// A second descriptor of the same file through which it cannot be written.
+fn read_only(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let path = std::ffi::CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+    // SAFETY: `path` is a NUL-terminated string.
+    sys::owned(unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sealed_and_large_enough_files_in_memory_are_good() {
+        let (fd, _mapping) = sealed_memory(4096, false, false).expect("memory");
+        assert!(verify_peer_memory(fd.as_fd(), 4096).is_ok());
+        assert!(verify_peer_memory(fd.as_fd(), 4097).is_err());
+        assert!(verify_peer_memory(fd.as_fd(), 0).is_err());
+        // SAFETY: the name is a NUL-terminated string.
+        let unsealed =
+            sys::owned(unsafe { libc::memfd_create(c"t".as_ptr(), libc::MFD_ALLOW_SEALING) }).expect("memory");
+        // SAFETY: no pointers.
+        sys::checked(unsafe { libc::ftruncate(unsealed.as_raw_fd(), 4096) }).expect("size");
+        assert!(verify_peer_memory(unsealed.as_fd(), 4096).is_err());
+        let file = std::fs::File::open("/proc/self/exe").expect("own program");
+        assert!(verify_peer_memory(file.as_fd(), 1).is_err());
+        let event = sys::event().expect("event");
+        assert!(verify_peer_memory(event.as_fd(), 1).is_err());
+    }
+
+    #[test]
+    fn sealed_memory_cannot_be_resized_by_anyone() {
+        let (fd, mapping) = sealed_memory(100, false, true).expect("memory");
+        assert_eq!(mapping.bytes(), 4096);
+        for bytes in [0, 8192] {
+            // SAFETY: no pointers.
+            assert!(sys::checked(unsafe { libc::ftruncate(fd.as_raw_fd(), bytes) }).is_err());
+        }
+    }
+
+    #[test]
+    fn memory_that_peers_may_only_read_is_handed_over_read_only() {
+        let region = ShmRegion::allocate(4096, Access::REMOTE_READ, HugePages::Off).expect("region");
+        let fd = region.shared().expect("descriptor");
+        assert!(Mapping::shared(fd.as_fd(), 4096, true, false).is_err());
+        assert!(Mapping::shared(fd.as_fd(), 4096, false, false).is_ok());
+        assert!(ShmRegion::allocate(4096, Access::LOCAL, HugePages::Off).expect("region").shared().is_none());
+        assert_eq!(
+            ShmRegion::allocate(0, Access::ALL, HugePages::Off).map(|_| ()).unwrap_err().status,
+            Status::InvalidArgument
+        );
+    }
+}
