@@ -2,6 +2,7 @@
 //!
 //! docs/architecture.md is the map: rooms, their borders and the invariants between them.
 
+pub mod control;
 pub mod error;
 pub mod fabric;
 pub mod ids;
