@@ -1,0 +1,120 @@
+//! A control plane that listens.
+
+use super::hub::Hub;
+use super::identity::check_bounds;
+use super::incoming::Incoming;
+use super::limits::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, WAITS_PER_MEMBER_MAX};
+use super::service::Service;
+use super::session::Plane;
+use super::thread;
+use super::types::Identity;
+use crate::error::{Error, Result, Status};
+use crate::ids::Incarnation;
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+/// Name of the thread that serves.
+const THREAD_NAME: &str = "reclane-plane";
+
+/// A running control plane. Dropping it stops it: members lose it, data traffic does not notice.
+#[derive(Debug)]
+pub struct ControlPlane {
+    port: u16,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ControlPlane {
+    /// Listens on `host` and `port` (0: any free one) and serves from a thread of its own.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the identity is out of bounds, `OsError` naming host, port and reason when the port cannot
+    /// be had.
+    pub fn serve(host: &str, port: u16, identity: &Identity) -> Result<ControlPlane> {
+        check_bounds(identity).map_err(|refusal| refusal.into_error())?;
+        let mut life = [0; 16];
+        getrandom::fill(&mut life)
+            .map_err(|source| Error::new(Status::OsError, format!("the system gives no random bytes: {source}")))?;
+        let life = Incarnation(u128::from_ne_bytes(life));
+        let listener = bind(host, port)?;
+        let local = listener.local_addr().map_err(|source| cannot_listen(host, port, &source))?;
+        let runtime = thread::runtime(THREAD_NAME)?;
+        let listener = {
+            let _inside = runtime.enter();
+            tokio::net::TcpListener::from_std(listener).map_err(|source| cannot_listen(host, port, &source))?
+        };
+        let hub = Hub::new(Plane::new(identity.clone(), life));
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::spawn(THREAD_NAME, move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = serve(hub, listener, life) => {}
+                    // An error means that the handle is gone: stop as well.
+                    _ = stopped => {}
+                }
+            });
+            // Every connection and call ends here; nothing outlives the thread.
+            drop(runtime);
+        })?;
+        tracing::info!(event = "control_plane_listening", address = %local, deployment = identity.deployment_id);
+        Ok(ControlPlane { port: local.port(), stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// The port it listens on.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Stops and waits until its thread has ended.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!(event = "control_plane_panicked", port = self.port);
+        }
+    }
+}
+
+async fn serve(hub: crate::sync::Arc<Hub>, listener: tokio::net::TcpListener, life: Incarnation) {
+    let server = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        // Each waiting call is a stream; the join and short calls come on top.
+        .max_concurrent_streams(u32::try_from(WAITS_PER_MEMBER_MAX).unwrap_or(u32::MAX).saturating_add(64))
+        .serve_with_incoming(Service::server(hub.clone(), life), Incoming::new(listener));
+    tokio::select! {
+        outcome = server => {
+            if let Err(error) = outcome {
+                tracing::error!(event = "control_plane_failed", %error);
+            }
+        }
+        () = hub.keep_time() => {}
+    }
+}
+
+fn bind(host: &str, port: u16) -> Result<TcpListener> {
+    let listener = TcpListener::bind((host, port)).map_err(|source| cannot_listen(host, port, &source))?;
+    listener.set_nonblocking(true).map_err(|source| cannot_listen(host, port, &source))?;
+    Ok(listener)
+}
+
+fn cannot_listen(host: &str, port: u16, source: &std::io::Error) -> Box<Error> {
+    let hint = match source.kind() {
+        std::io::ErrorKind::AddrInUse => "; the port is taken, choose another rdma-control-plane-port",
+        std::io::ErrorKind::AddrNotAvailable => "; rdma-control-plane-host is no address of this machine",
+        std::io::ErrorKind::PermissionDenied => "; this user may not listen on that port",
+        _ => "",
+    };
+    let mut error = Error::os(format_args!("the control plane cannot listen on {host}:{port}"), source);
+    error.message.push_str(hint);
+    error
+}

@@ -1,0 +1,107 @@
+//! Whether a joining process belongs to this deployment.
+
+use super::limits::{LAYOUT_BYTES_MAX, NAME_BYTES_MAX};
+use super::refusal::{Reason, Refusal};
+use super::types::{Identity, Member, Role};
+use crate::error::Status;
+
+/// Refuses names that are too long to keep.
+pub(super) fn check_name(what: &str, value: &str) -> Result<(), Refusal> {
+    check_length(what, value.len(), NAME_BYTES_MAX)
+}
+
+fn check_length(what: &str, bytes: usize, bytes_max: usize) -> Result<(), Refusal> {
+    if bytes <= bytes_max {
+        return Ok(());
+    }
+    let message = format!("{what} has {bytes} bytes; at most {bytes_max} are allowed");
+    Err(Refusal::new(Status::InvalidArgument, Reason::TooLarge, message))
+}
+
+/// The bounds of an identity, whoever's it is.
+pub(super) fn check_bounds(identity: &Identity) -> Result<(), Refusal> {
+    check_name("deployment-id", &identity.deployment_id)?;
+    check_name("namespace", &identity.namespace)?;
+    check_length("the layout", identity.layout.len(), LAYOUT_BYTES_MAX)
+}
+
+/// Refuses a member that is not of our deployment, with the first thing that differs and both its values.
+pub(super) fn check_member(ours: &Identity, theirs: &Identity, member: &Member) -> Result<(), Refusal> {
+    check_bounds(theirs)?;
+    check_name("the host name", &member.host)?;
+    let who = format!("pid {} on {}", member.pid, member.host);
+    if ours.deployment_id != theirs.deployment_id {
+        let message = format!(
+            "{who} belongs to deployment-id '{}', this control plane to '{}'",
+            theirs.deployment_id, ours.deployment_id
+        );
+        return Err(Refusal::new(Status::StaleEpoch, Reason::OtherDeployment, message));
+    }
+    if theirs.epoch < ours.epoch {
+        let message = format!(
+            "{who} belongs to stale deployment-epoch {}; deployment '{}' is at epoch {} now",
+            theirs.epoch.0, ours.deployment_id, ours.epoch.0
+        );
+        return Err(Refusal::new(Status::StaleEpoch, Reason::StaleEpoch, message));
+    }
+    if theirs.epoch > ours.epoch {
+        let message = format!(
+            "this control plane of deployment '{}' is older than {who}: it is at deployment-epoch {}, the member at {}; \
+             restart the control plane",
+            ours.deployment_id, ours.epoch.0, theirs.epoch.0
+        );
+        return Err(Refusal::new(Status::StaleEpoch, Reason::ControlPlaneOlder, message));
+    }
+    if ours.namespace != theirs.namespace {
+        return Err(differs(Reason::Namespace, &who, "namespace", &ours.namespace, &theirs.namespace));
+    }
+    if ours.num_shards != theirs.num_shards {
+        let (a, b) = (ours.num_shards.to_string(), theirs.num_shards.to_string());
+        return Err(differs(Reason::Layout, &who, "num-shards", &a, &b));
+    }
+    if let Some((name, a, b)) = difference(&ours.layout, &theirs.layout) {
+        return Err(differs(Reason::Layout, &who, name, a, b));
+    }
+    if let Role::Server(shard) = member.role
+        && shard.0 >= ours.num_shards
+    {
+        let message = format!("shard-id {shard} of {who} is out of range: num-shards is {}", ours.num_shards);
+        return Err(Refusal::new(Status::OptionBounds, Reason::ShardOutOfRange, message));
+    }
+    Ok(())
+}
+
+fn differs(reason: Reason, who: &str, name: &str, ours: &str, theirs: &str) -> Refusal {
+    let message = format!("{name} differs: this control plane was started with '{ours}', {who} with '{theirs}'");
+    Refusal::new(Status::DeploymentMismatch, reason, message)
+}
+
+/// The first line that is not the same: option name, our value, their value. A line that one side lacks is `(absent)`.
+fn difference<'a>(ours: &'a str, theirs: &'a str) -> Option<(&'a str, &'a str, &'a str)> {
+    let split = |line: &'a str| line.split_once('=').unwrap_or((line, ""));
+    let find = |text: &'a str, name: &str| text.lines().map(split).find(|(n, _)| *n == name).map(|(_, value)| value);
+    for (name, value) in ours.lines().map(split) {
+        let other = find(theirs, name).unwrap_or("(absent)");
+        if other != value {
+            return Some((name, value, other));
+        }
+    }
+    theirs
+        .lines()
+        .map(split)
+        .find(|(name, _)| find(ours, name).is_none())
+        .map(|(name, value)| (name, "(absent)", value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_difference_is_named_with_both_values() {
+        assert_eq!(difference("a=1\nb=2\n", "a=1\nb=2\n"), None);
+        assert_eq!(difference("a=1\nb=2\n", "a=1\nb=3\n"), Some(("b", "2", "3")));
+        assert_eq!(difference("a=1\nb=2\n", "a=1\n"), Some(("b", "2", "(absent)")));
+        assert_eq!(difference("a=1\n", "a=1\nc=x=y\n"), Some(("c", "(absent)", "x=y")));
+    }
+}

@@ -1,0 +1,150 @@
+//! What goes into the control plane's state machine and what comes out.
+
+use super::refusal::Refusal;
+use super::types::{Identity, Member, Peer};
+use crate::ids::{Incarnation, ShardId};
+use crate::time::Tick;
+
+/// One join of one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SessionId(pub u64);
+
+/// One call; the answer carries it back. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A process wants to join.
+    Join {
+        /// Of the call.
+        ticket: Ticket,
+        /// What it thinks the deployment is.
+        identity: Identity,
+        /// Who it is.
+        member: Member,
+    },
+    /// A member calls.
+    Ask {
+        /// Of the call.
+        ticket: Ticket,
+        /// Who calls.
+        session: SessionId,
+        /// Proof that it is the one.
+        incarnation: Incarnation,
+        /// What it wants.
+        ask: Ask,
+        /// Until when it waits.
+        deadline: Tick,
+    },
+    /// The caller does not wait any more.
+    Cancel(Ticket),
+    /// A member's stream broke.
+    Gone(SessionId),
+}
+
+/// A call of a member.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    /// Store an offer.
+    Publish {
+        /// For whom.
+        to: Peer,
+        /// Counted by the publisher.
+        version: u64,
+        /// For which life; none: any.
+        for_incarnation: Option<Incarnation>,
+        /// The offer.
+        offer: Vec<u8>,
+    },
+    /// Wait for an offer.
+    Lanes {
+        /// By whom.
+        from: Peer,
+    },
+    /// The server serves.
+    Ready,
+    /// The server is about to leave.
+    Draining,
+    /// Wait for every server, or for one.
+    WaitReady(Option<ShardId>),
+    /// Wait for the others.
+    Barrier {
+        /// Its name.
+        name: String,
+        /// How many members must come.
+        participants: u32,
+        /// The caller's own number of the call.
+        call: u64,
+    },
+    /// Goodbye.
+    Leave,
+}
+
+/// The answer to one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The member is in.
+    Joined {
+        /// Its session.
+        session: SessionId,
+        /// Its name.
+        me: Peer,
+    },
+    /// Done, nothing to say.
+    Done,
+    /// The offer is stored; the receiver's present life.
+    Published(Option<Incarnation>),
+    /// The offer.
+    Offer(Vec<u8>),
+    /// No.
+    Refused(Refusal),
+}
+
+/// What a member's stream says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Somebody is here.
+    MemberJoined {
+        /// Who.
+        peer: Peer,
+        /// Its life.
+        incarnation: Incarnation,
+    },
+    /// Somebody is gone.
+    MemberLeft {
+        /// Who.
+        peer: Peer,
+        /// Its life.
+        incarnation: Incarnation,
+        /// Whether it went without a word.
+        died: bool,
+    },
+    /// An offer for this member is stored.
+    LanesPublished {
+        /// By whom.
+        from: Peer,
+        /// Its life.
+        incarnation: Incarnation,
+        /// Counted by the publisher.
+        version: u64,
+    },
+    /// A server serves.
+    ServerReady(ShardId),
+    /// A server is about to leave.
+    ServerDraining(ShardId),
+    /// Everything that was so before the join has been told.
+    CaughtUp,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Answer a call. Each call is answered at most once, and exactly once unless it was cancelled.
+    Answer(Ticket, Answer),
+    /// Say something on a member's stream.
+    Tell(SessionId, Notice),
+    /// Close a member's stream.
+    End(SessionId),
+}

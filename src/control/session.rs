@@ -1,0 +1,280 @@
+//! Who belongs to the deployment: the control plane as a state machine.
+//!
+//! It is handed events and the time, and returns actions. It knows no clock, socket or thread, and all its tables are
+//! ordered, so the same inputs give the same actions.
+//!
+//! Invariants: a name has one holder; a session has one name; offers belong to members that are here; a call is answered
+//! once. The property tests check them after every step.
+
+use super::barriers::Barriers;
+use super::identity::check_member;
+use super::limits::{CLIENTS_MAX, CONTENDERS_MAX, DUPLICATE_GRACE};
+use super::messages::{Action, Answer, Input, Notice, SessionId, Ticket};
+use super::offers::Offers;
+use super::refusal::{Reason, Refusal};
+use super::requests::Call;
+use super::types::{Identity, Member, Peer, Role};
+use super::waits::{Key, Wait, Waits, Want};
+use crate::error::Status;
+use crate::ids::{ClientId, Incarnation};
+use crate::time::Tick;
+use std::collections::BTreeMap;
+
+/// How far a server has come. Clients stay at the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Joined,
+    Ready,
+    Draining,
+}
+
+/// A live member.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) peer: Peer,
+    pub(super) incarnation: Incarnation,
+    pub(super) pid: u32,
+    pub(super) host: String,
+    pub(super) state: State,
+}
+
+/// The control plane of one deployment.
+#[derive(Debug)]
+pub struct Plane {
+    pub(super) identity: Identity,
+    first_number: u32,
+    next_session: u64,
+    pub(super) sessions: BTreeMap<SessionId, Entry>,
+    pub(super) names: BTreeMap<Peer, SessionId>,
+    pub(super) offers: Offers,
+    pub(super) barriers: Barriers,
+    pub(super) waits: Waits,
+    pub(super) out: Vec<Action>,
+}
+
+impl Plane {
+    /// An empty control plane. `life` is random and tells this life of the control plane from its others.
+    ///
+    /// Numbers that are given out begin at a place that depends on `life`. So a restarted control plane, which does not
+    /// know yet who is still there, does not give a newcomer the number of a client that has not joined again so far.
+    #[must_use]
+    pub fn new(identity: Identity, life: Incarnation) -> Plane {
+        // 65535 pages of CLIENTS_MAX numbers; the page of 0 is left to numbers that were chosen by hand.
+        let page = u32::try_from(life.0 % 0xffff).unwrap_or(0) + 1;
+        Plane {
+            identity,
+            first_number: page * CLIENTS_MAX,
+            next_session: 1,
+            sessions: BTreeMap::new(),
+            names: BTreeMap::new(),
+            offers: Offers::default(),
+            barriers: Barriers::default(),
+            waits: Waits::default(),
+            out: Vec::new(),
+        }
+    }
+
+    /// Takes one event.
+    pub fn handle(&mut self, now: Tick, input: Input) -> Vec<Action> {
+        self.expire(now);
+        match input {
+            Input::Join { ticket, identity, member } => self.join(now, ticket, identity, member),
+            Input::Ask { ticket, session, incarnation, ask, deadline } => {
+                match self.sessions.get(&session).filter(|entry| entry.incarnation == incarnation) {
+                    Some(entry) => {
+                        let me = entry.peer;
+                        self.ask(Call { now, ticket, session, me, deadline }, ask);
+                    }
+                    None => self.refuse(ticket, Refusal::unknown_session()),
+                }
+            }
+            Input::Cancel(ticket) => {
+                self.drop_wait(ticket);
+            }
+            Input::Gone(session) => self.remove(now, session, true),
+        }
+        core::mem::take(&mut self.out)
+    }
+
+    /// Answers the calls whose deadline has passed.
+    pub fn tick(&mut self, now: Tick) -> Vec<Action> {
+        self.expire(now);
+        core::mem::take(&mut self.out)
+    }
+
+    /// When [`tick`](Plane::tick) has something to do next.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Tick> {
+        self.waits.next_deadline()
+    }
+
+    fn join(&mut self, now: Tick, ticket: Ticket, identity: Identity, member: Member) {
+        if let Err(refusal) = check_member(&self.identity, &identity, &member) {
+            return self.refuse(ticket, refusal);
+        }
+        let peer = match member.role {
+            Role::Server(shard) => Peer::Server(shard),
+            Role::Client(Some(client)) => Peer::Client(client),
+            Role::Client(None) => match self.free_number() {
+                Some(client) => Peer::Client(client),
+                None => return self.refuse(ticket, too_many_clients()),
+            },
+        };
+        let Some(holder) = self.names.get(&peer).copied() else {
+            return self.admit(ticket, peer, member);
+        };
+        if self.sessions.get(&holder).is_some_and(|entry| entry.incarnation == member.incarnation) {
+            return self.replace(ticket, peer, holder);
+        }
+        let deadline = now.after(DUPLICATE_GRACE);
+        let want = Want::Join(Box::new((identity, member)));
+        let key = Key::Name(peer);
+        if self.waits.joins() >= CONTENDERS_MAX {
+            let refusal = self.duplicate(peer);
+            return self.refuse(ticket, refusal);
+        }
+        self.waits.add(ticket, Wait { session: None, since: now, deadline, key, want });
+    }
+
+    fn free_number(&self) -> Option<ClientId> {
+        (0..CLIENTS_MAX)
+            .map(|k| ClientId(self.first_number + k))
+            .find(|client| !self.names.contains_key(&Peer::Client(*client)))
+    }
+
+    fn admit(&mut self, ticket: Ticket, peer: Peer, member: Member) {
+        let clients = self.names.range(Peer::Client(ClientId(0))..).count();
+        if matches!(peer, Peer::Client(_)) && clients >= CLIENTS_MAX as usize {
+            return self.refuse(ticket, too_many_clients());
+        }
+        let incarnation = member.incarnation;
+        let entry = Entry { peer, incarnation, pid: member.pid, host: member.host, state: State::Joined };
+        self.offers.keep_for(peer, incarnation);
+        self.tell_others(peer, Notice::MemberJoined { peer, incarnation });
+        self.open(ticket, entry);
+    }
+
+    /// The same process joins again while its old stream has not broken yet: it goes on where it was.
+    fn replace(&mut self, ticket: Ticket, peer: Peer, holder: SessionId) {
+        for waiting in self.waits.of(holder) {
+            self.drop_wait(waiting);
+            self.refuse(waiting, Refusal::unknown_session());
+        }
+        if let Some(entry) = self.sessions.remove(&holder) {
+            assert_eq!(entry.peer, peer, "a name's holder has that name");
+            self.out.push(Action::End(holder));
+            self.open(ticket, entry);
+        }
+    }
+
+    /// Opens a session and tells it all there is.
+    fn open(&mut self, ticket: Ticket, entry: Entry) {
+        let (session, me) = (SessionId(self.next_session), entry.peer);
+        self.next_session += 1;
+        self.answer(ticket, Answer::Joined { session, me });
+        for other in self.sessions.values() {
+            let (peer, incarnation) = (other.peer, other.incarnation);
+            self.out.push(Action::Tell(session, Notice::MemberJoined { peer, incarnation }));
+            match (other.state, other.peer) {
+                (State::Ready, Peer::Server(shard)) => {
+                    self.out.push(Action::Tell(session, Notice::ServerReady(shard)));
+                }
+                (State::Draining, Peer::Server(shard)) => {
+                    self.out.push(Action::Tell(session, Notice::ServerDraining(shard)));
+                }
+                _ => {}
+            }
+        }
+        for (from, offer) in self.offers.all_for(me) {
+            let notice = Notice::LanesPublished { from, incarnation: offer.incarnation, version: offer.version };
+            self.out.push(Action::Tell(session, notice));
+        }
+        self.out.push(Action::Tell(session, Notice::CaughtUp));
+        self.names.insert(me, session);
+        self.sessions.insert(session, entry);
+    }
+
+    /// A member goes. Its calls are over, what it published is gone, its barriers fail, its name is free.
+    pub(super) fn remove(&mut self, now: Tick, session: SessionId, died: bool) {
+        let Some(entry) = self.sessions.remove(&session) else { return };
+        let (peer, incarnation) = (entry.peer, entry.incarnation);
+        self.names.remove(&peer);
+        self.out.push(Action::End(session));
+        self.offers.forget(peer);
+        let how = if died { "died" } else { "left" };
+        for (name, why) in self.barriers.fail(peer, &format!("(pid {} on {}) {how}", entry.pid, entry.host)) {
+            for waiting in self.waits.on(&Key::Barrier(name)) {
+                self.waits.remove(waiting);
+                self.refuse(waiting, why.clone());
+            }
+        }
+        for waiting in self.waits.of(session) {
+            self.waits.remove(waiting);
+            self.refuse(waiting, Refusal::unknown_session());
+        }
+        self.tell_others(peer, Notice::MemberLeft { peer, incarnation, died });
+        if let Some(contender) = self.waits.on(&Key::Name(peer)).first().copied()
+            && let Some(Wait { want: Want::Join(join), .. }) = self.waits.remove(contender)
+        {
+            let (identity, member) = *join;
+            self.join(now, contender, identity, member);
+        }
+    }
+
+    /// Forgets a waiting call.
+    pub(super) fn drop_wait(&mut self, ticket: Ticket) -> Option<Wait> {
+        let wait = self.waits.remove(ticket)?;
+        if let (Want::Barrier(name, _), Some(entry)) =
+            (&wait.want, wait.session.and_then(|session| self.sessions.get(&session)))
+        {
+            self.barriers.withdraw(name, entry.peer);
+        }
+        Some(wait)
+    }
+
+    fn expire(&mut self, now: Tick) {
+        while let Some(ticket) = self.waits.overdue(now) {
+            let refusal = self.waits.get(ticket).map(|wait| self.late(wait));
+            self.drop_wait(ticket);
+            if let Some(refusal) = refusal {
+                self.refuse(ticket, refusal);
+            }
+        }
+    }
+
+    /// Says who holds a name.
+    pub(super) fn duplicate(&self, peer: Peer) -> Refusal {
+        let holder = self.names.get(&peer).and_then(|session| self.sessions.get(session));
+        let by = holder.map_or_else(String::new, |entry| {
+            format!(" by pid {} on {} (incarnation {})", entry.pid, entry.host, entry.incarnation)
+        });
+        let option = if matches!(peer, Peer::Server(_)) { "shard-id" } else { "client-id" };
+        let message = format!("{peer} is held{by}, which is alive; stop it or choose another {option}");
+        Refusal::new(Status::DuplicateId, Reason::Duplicate, message)
+    }
+
+    pub(super) fn tell_others(&mut self, about: Peer, notice: Notice) {
+        for (session, entry) in &self.sessions {
+            if entry.peer != about {
+                self.out.push(Action::Tell(*session, notice));
+            }
+        }
+    }
+
+    pub(super) fn tell(&mut self, session: SessionId, notice: Notice) {
+        self.out.push(Action::Tell(session, notice));
+    }
+
+    pub(super) fn answer(&mut self, ticket: Ticket, answer: Answer) {
+        self.out.push(Action::Answer(ticket, answer));
+    }
+
+    pub(super) fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
+        self.answer(ticket, Answer::Refused(refusal));
+    }
+}
+
+fn too_many_clients() -> Refusal {
+    let message = format!("{CLIENTS_MAX} clients are here already; that is the most this control plane takes");
+    Refusal::new(Status::ResourceLimit, Reason::TooMany, message)
+}
