@@ -2,8 +2,8 @@
 //!
 //! docs/architecture.md is the map: rooms, their borders and the invariants between them.
 
-pub mod engine;
 pub mod control;
+pub mod engine;
 pub mod error;
 pub mod fabric;
 pub mod ids;

@@ -49,7 +49,11 @@ pub(super) fn scheme<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Schem
     }
     Err(Error::new(
         Status::OptionConflict,
-        format!("commit-scheme={} needs ordered writes, which fabric {} does not promise; use auto", scheme.name(), F::NAME),
+        format!(
+            "commit-scheme={} needs ordered writes, which fabric {} does not promise; use auto",
+            scheme.name(),
+            F::NAME
+        ),
     ))
 }
 
@@ -63,11 +67,8 @@ impl<F: Fabric> End<F> {
         mut cqs: impl FnMut(u32) -> Completions<F>,
     ) -> Result<End<F>> {
         let slots = fabric.allocate(ours, Access::REMOTE_WRITE)?;
-        let staging = if fabric.capabilities().load_store {
-            None
-        } else {
-            Some(fabric.allocate(theirs, Access::LOCAL)?)
-        };
+        let staging =
+            if fabric.capabilities().load_store { None } else { Some(fabric.allocate(theirs, Access::LOCAL)?) };
         let config = QpConfig {
             max_send_wr: settings.max_send_wr,
             max_recv_wr: settings.slots_per_qp.max(1) * 2,

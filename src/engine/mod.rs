@@ -14,7 +14,7 @@ pub use server::{Server, ServerStats};
 pub use crate::ps::client::{Borrowed, Token};
 
 use crate::control::Identity;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::ids::{Epoch, Incarnation};
 use crate::options::Settings;
 
@@ -39,7 +39,8 @@ fn identity(settings: &Settings) -> Identity {
 /// A random identity for this process life.
 fn fresh_incarnation() -> Result<Incarnation> {
     let mut bytes = [0_u8; 16];
-    getrandom::fill(&mut bytes).map_err(|error| Error::os("getrandom", &std::io::Error::from(error)))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Error::new(Status::OsError, format!("no random bytes for an identity: {error}")))?;
     // Zero means "answers nobody" in a lane offer.
     Ok(Incarnation(u128::from_le_bytes(bytes).max(1)))
 }

@@ -5,10 +5,7 @@ use std::thread::JoinHandle;
 
 /// Starts a thread that blocks all signals, so that the host's handlers run on the host's own threads.
 #[allow(clippy::disallowed_methods)] // the one place of this room that starts threads
-pub(super) fn spawn<T: Send + 'static>(
-    name: &str,
-    body: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>> {
+pub(super) fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
     let restore = block_signals();
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(body);
     restore_signals(&restore);

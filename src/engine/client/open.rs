@@ -111,8 +111,8 @@ pub(super) fn channels<F: Fabric>(
             ))
         })?;
         end.connect(&answer, deadline).map_err(named)?;
-        bytes += (geometry.client_region_bytes()
-            + end.staging.as_ref().map_or(0, |_| geometry.server_region_bytes())) as u64;
+        bytes += (geometry.client_region_bytes() + end.staging.as_ref().map_or(0, |_| geometry.server_region_bytes()))
+            as u64;
         let lanes = (0..geometry.lanes)
             .zip(end.queue_pairs)
             .map(|(lane, qp)| ClientLaneParts {
@@ -151,7 +151,10 @@ fn answer_of(
         if now() >= deadline {
             return Err(Error::new(
                 Status::StartupTimeout,
-                format!("shard {shard} did not answer this client's lanes within {} ms", settings.control_plane_timeout_ms),
+                format!(
+                    "shard {shard} did not answer this client's lanes within {} ms",
+                    settings.control_plane_timeout_ms
+                ),
             ));
         }
         pause(ASK_AGAIN);

@@ -1,13 +1,13 @@
 //! Letting a client's lanes in.
 
 use super::core::Shared;
+use crate::control::{ControlClient, Peer};
 use crate::engine::connect::{Completions, End, decode_offer, geometry, scheme};
 use crate::error::{Error, Result, Status};
 use crate::fabric::Fabric;
 use crate::ids::{ClientId, Incarnation};
 use crate::options::Settings;
 use crate::rpc::{Scheme, ServerLane, ServerLaneParts};
-use crate::control::{ControlClient, Peer};
 use crate::sync::{Arc, Ordering};
 use crate::time::now;
 use core::time::Duration;

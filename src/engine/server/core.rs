@@ -119,7 +119,8 @@ impl<F: Fabric> Core<F> {
     }
 
     pub(super) fn stats(&self) -> ServerStats {
-        let mut stats = ServerStats { lane_bytes: self.shared.lane_bytes.load(Ordering::Relaxed), ..Default::default() };
+        let mut stats =
+            ServerStats { lane_bytes: self.shared.lane_bytes.load(Ordering::Relaxed), ..Default::default() };
         for mailbox in &self.shared.mailboxes {
             let one = mailbox.stats();
             stats.lanes += one.lanes;
@@ -215,11 +216,7 @@ fn mailboxes<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Vec<Arc<Mailb
 }
 
 /// Starts all threads.
-fn run<F: Fabric>(
-    shared: &Arc<Shared<F>>,
-    store: &Arc<dyn Store>,
-    control: &Arc<ControlClient>,
-) -> Result<Running<F>> {
+fn run<F: Fabric>(shared: &Arc<Shared<F>>, store: &Arc<dyn Store>, control: &Arc<ControlClient>) -> Result<Running<F>> {
     let settings = &shared.settings;
     let shard = u16::try_from(settings.shard_id).unwrap_or(u16::MAX);
     let handler = Handler::new(Arc::clone(store), shard, settings.max_kv_num_per_request);
