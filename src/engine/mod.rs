@@ -6,10 +6,12 @@
 mod client;
 mod connect;
 mod server;
+mod store;
 mod thread;
 
 pub use client::{Buffer, Client, ClientStats, LaneInfo};
 pub use server::{Server, ServerStats};
+pub use store::builtin_store;
 
 pub use crate::ps::client::{Borrowed, Token};
 

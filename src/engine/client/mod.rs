@@ -5,6 +5,7 @@ mod core;
 mod open;
 
 pub use buffer::Buffer;
+pub(super) use open::hash_method;
 
 use self::core::Core;
 use super::{Request, Token};
@@ -226,8 +227,13 @@ impl Client {
 }
 
 pub(super) fn shm_options(settings: &Settings) -> ShmOptions {
-    let _ = HugePages::Auto == settings.huge_pages;
-    ShmOptions::default()
+    use crate::fabric::shm::HugePages as Asked;
+    let huge_pages = match settings.huge_pages {
+        HugePages::Auto => Asked::Auto,
+        HugePages::On => Asked::On,
+        HugePages::Off => Asked::Off,
+    };
+    ShmOptions { huge_pages }
 }
 
 pub(super) fn verbs_unavailable() -> Box<Error> {

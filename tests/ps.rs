@@ -1,0 +1,162 @@
+//! Servers and clients over shared memory, as a host program would use them.
+
+use reclane::engine::{Client, Request, Rows, Server, Target};
+use reclane::error::Status;
+use reclane::ids::TableTag;
+use reclane::options::{Options, Settings, Side};
+use reclane::wire::payload::{Optimizer, TableSpec};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+fn settings(side: Side, changes: &[(&str, &str)]) -> Settings {
+    let mut options = Options::new();
+    for (name, value) in changes {
+        options.set(name, value).expect("a valid option");
+    }
+    options.settings(side).expect("valid options")
+}
+
+struct Deployment {
+    servers: Vec<Server>,
+    changes: Vec<(String, String)>,
+}
+
+impl Deployment {
+    fn start(shards: u32, changes: &[(&str, &str)]) -> Deployment {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let mut all: Vec<(String, String)> = vec![
+            ("rdma-namespace".into(), name),
+            ("num-server-processes".into(), shards.to_string()),
+            ("rdma-control-plane-port".into(), "0".into()),
+        ];
+        all.extend(changes.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
+        let mut servers = Vec::new();
+        for shard in 0..shards {
+            let mut mine = all.clone();
+            mine.push(("shard-id".into(), shard.to_string()));
+            let pairs: Vec<(&str, &str)> = mine.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+            let settings = settings(Side::Server, &pairs);
+            let store = reclane::engine::builtin_store(&settings).expect("a store");
+            let server = Server::start(&settings, Arc::new(store)).expect("a server");
+            if let Some(port) = server.control_plane_port() {
+                all[2].1 = port.to_string();
+            }
+            servers.push(server);
+        }
+        Deployment { servers, changes: all }
+    }
+
+    fn client(&self) -> Client {
+        let pairs: Vec<(&str, &str)> = self.changes.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        Client::open(&settings(Side::Client, &pairs)).expect("a client")
+    }
+}
+
+fn spec(name: &str, dim: u32) -> TableSpec {
+    TableSpec {
+        name: name.to_owned(),
+        num_embeddings: 10_000,
+        dim,
+        optimizer: Optimizer::Sgd,
+        learning_rate: 0.5,
+        epsilon: 0.0,
+        initial_accumulator: 0.0,
+    }
+}
+
+fn get(client: &Client, table: TableTag, keys: &[u64], dim: usize) -> Vec<f32> {
+    let mut rows = vec![-1.0_f32; keys.len() * dim];
+    let target = Target::Memory { rows: rows.as_mut_ptr(), capacity: rows.len() };
+    unsafe { client.call(&Request::Get { table, keys, target }) }.expect("a GET");
+    rows
+}
+
+fn put(client: &Client, table: TableTag, keys: &[u64], rows: &[f32]) {
+    let rows = Rows::Flat { rows: rows.as_ptr(), count: rows.len() };
+    unsafe { client.call(&Request::Put { table, keys, rows }) }.expect("a PUT");
+}
+
+fn value(key: u64, column: usize) -> f32 {
+    (key * 31 + column as u64) as f32
+}
+
+fn round_trip(shards: u32, changes: &[(&str, &str)]) {
+    let deployment = Deployment::start(shards, changes);
+    let client = deployment.client();
+    let dim = 16;
+    let table = client.init_table(&spec("t", dim)).expect("a table");
+    let dim = dim as usize;
+    let keys: Vec<u64> = (0..1000).map(|i| i * 7 % 5000).collect();
+    let rows: Vec<f32> = keys.iter().flat_map(|k| (0..dim).map(|c| value(*k, c))).collect();
+    put(&client, table, &keys, &rows);
+    assert_eq!(get(&client, table, &keys, dim), rows);
+    for key in [1_u64, 7, 4999, 123_456_789_000] {
+        let got = get(&client, table, &[key], dim);
+        let known = keys.contains(&key);
+        let expected: Vec<f32> = (0..dim).map(|c| if known { value(key, c) } else { 0.0 }).collect();
+        assert_eq!(got, expected, "key {key}");
+    }
+    let gradients = vec![2.0_f32; keys.len() * dim];
+    let flat = Rows::Flat { rows: gradients.as_ptr(), count: gradients.len() };
+    unsafe { client.call(&Request::UpdateFlat { table, keys: &keys, gradients: flat }) }.expect("UPDATE_FLAT");
+    let pointers: Vec<*const f32> = gradients.chunks(dim).map(<[f32]>::as_ptr).collect();
+    let scattered = Rows::Scattered(&pointers);
+    unsafe { client.call(&Request::Update { table, keys: &keys, gradients: scattered }) }.expect("UPDATE");
+    let expected: Vec<f32> = rows.iter().map(|w| w - 0.5 * 2.0 - 0.5 * 2.0).collect();
+    assert_eq!(get(&client, table, &keys, dim), expected);
+    client.shutdown(std::time::Duration::from_secs(1)).expect("nothing under way");
+    assert_eq!(deployment.servers.len(), shards as usize);
+}
+
+#[test]
+fn one_shard_single() {
+    round_trip(1, &[("commit-scheme", "single")]);
+}
+
+#[test]
+fn one_shard_crc() {
+    round_trip(1, &[("commit-scheme", "crc")]);
+}
+
+#[test]
+fn one_shard_imm() {
+    round_trip(1, &[("commit-scheme", "imm")]);
+}
+
+#[test]
+fn three_shards_with_checksums() {
+    round_trip(3, &[("integrity", "crc32c")]);
+}
+
+#[test]
+fn three_shards_city_hash_small_requests() {
+    round_trip(3, &[("hash-method", "city_hash"), ("max-kv-num-per-request", "7"), ("slots-per-qp", "2")]);
+}
+
+#[test]
+fn threads_workers_and_scanners() {
+    round_trip(
+        2,
+        &[
+            ("server-rdma-threads", "2"),
+            ("rdma-rc-server-get-workers", "2"),
+            ("rdma-rc-server-coroutines-per-thread", "3"),
+            ("rdma-get-response-mode", "staging_copy"),
+        ],
+    );
+}
+
+#[test]
+fn a_token_is_stale_after_revoke() {
+    let deployment = Deployment::start(1, &[("value-size", "64")]);
+    let client = deployment.client();
+    let token = unsafe {
+        client.submit(&Request::Get { table: TableTag(0), keys: &[1, 2, 3], target: Target::InPlace }).expect("a GET")
+    };
+    client.wait(token, None).expect("an answer");
+    let borrowed = client.borrow(token).expect("rows");
+    assert_eq!((borrowed.rows_ready, borrowed.rows_total), (3, 3));
+    client.revoke(token).expect("once");
+    assert_eq!(client.revoke(token).expect_err("twice").status, Status::StaleToken);
+}
