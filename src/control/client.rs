@@ -121,8 +121,8 @@ impl ControlClient {
     ///
     /// # Errors
     /// `WrongState` on a client or a server that was never ready; `ControlPlaneUnreachable`.
-    pub fn draining(&self) -> Result<()> {
-        self.call(self.timeout, |mut stub, session, _| async move {
+    pub fn draining(&self, timeout: Duration) -> Result<()> {
+        self.call(timeout, |mut stub, session, _| async move {
             stub.draining(proto::DrainingRequest { session: Some(session) }).await
         })?;
         lock(&self.shared.view).set_draining();

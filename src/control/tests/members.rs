@@ -122,13 +122,13 @@ fn draining_needs_ready_and_ends_waits() {
     let plane = plane(2);
     let a = join(&plane, 2, &server(0));
     let c = join(&plane, 2, &client(0));
-    assert_error(a.draining(), Status::WrongState, &["never ready"]);
+    assert_error(a.draining(Duration::from_secs(5)), Status::WrongState, &["never ready"]);
     assert_error(c.ready(), Status::WrongState, &["client 0", "no server"]);
     a.ready().unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| c.wait_servers_ready(LONG));
         let lanes = scope.spawn(|| c.get_lanes(a.me(), LONG));
-        a.draining().unwrap();
+        a.draining(Duration::from_secs(5)).unwrap();
         assert_error(waiting.join().unwrap(), Status::Draining, &["shard 0"]);
         assert_error(lanes.join().unwrap(), Status::Draining, &["shard 0"]);
     });

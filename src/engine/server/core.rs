@@ -18,6 +18,8 @@ use core::time::Duration;
 use std::thread::JoinHandle;
 
 const EVENT_WAIT: Duration = Duration::from_millis(500);
+/// How long a stopping shard tries to tell the others: they see it leave in any case.
+const DRAINING_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between two looks at threads that are asked to end.
 const STOP_LOOK: Duration = Duration::from_millis(1);
 
@@ -30,6 +32,8 @@ pub(super) struct Shared<F: Fabric> {
     pub(super) lane_bytes: AtomicU64,
     worker_counts: Vec<Mutex<HandlerCounts>>,
     closing: AtomicBool,
+    /// The control plane is gone for now.
+    plane_lost: AtomicBool,
     /// Last, so that lanes go before the fabric that made them.
     pub(super) fabric: F,
 }
@@ -91,6 +95,7 @@ impl<F: Fabric> Core<F> {
             lane_bytes: AtomicU64::new(0),
             worker_counts: (0..=settings.get_workers).map(|_| Mutex::default()).collect(),
             closing: AtomicBool::new(false),
+            plane_lost: AtomicBool::new(false),
             settings,
             fabric,
         });
@@ -143,7 +148,9 @@ impl<F: Fabric> Core<F> {
         let deadline = now().after(timeout);
         if !running.draining {
             running.draining = true;
-            if let Err(error) = running.control.draining() {
+            if !self.shared.plane_lost.load(Ordering::Relaxed)
+                && let Err(error) = running.control.draining(timeout.min(DRAINING_TIMEOUT))
+            {
                 tracing::warn!(event = "draining_not_published", error = %error);
             }
         }
@@ -280,8 +287,14 @@ fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
             Some(Event::MemberLeft { peer: Peer::Client(_), incarnation, .. }) => {
                 shared.mailboxes.iter().for_each(|mailbox| mailbox.drop_client(incarnation));
             }
-            Some(Event::ControlPlaneLost) => tracing::warn!(event = "control_plane_lost"),
-            Some(Event::ControlPlaneBack) => tracing::info!(event = "control_plane_back"),
+            Some(Event::ControlPlaneLost) => {
+                shared.plane_lost.store(true, Ordering::Relaxed);
+                tracing::warn!(event = "control_plane_lost");
+            }
+            Some(Event::ControlPlaneBack) => {
+                shared.plane_lost.store(false, Ordering::Relaxed);
+                tracing::info!(event = "control_plane_back");
+            }
             Some(_) | None => {}
         }
     }
