@@ -10,8 +10,9 @@ use reclane::time::now;
 use reclane::wire::payload::{Optimizer, TableSpec};
 
 const TABLE_BYTES: usize = 64 << 20;
-const BATCHES: usize = 512;
-const ROUNDS: usize = 4000;
+/// Keys that are asked for before the first one comes again: far more rows than the second-level cache holds.
+const KEYS: usize = 1 << 18;
+const ROUNDS: usize = 2000;
 
 /// Rows in a request and bytes of a row.
 #[derive(Clone, Copy, Debug)]
@@ -24,15 +25,15 @@ fn random(state: &mut u64) -> u64 {
     *state >> 20
 }
 
-fn batches(Shape(rows, row_bytes): Shape) -> Vec<Vec<u64>> {
+fn keys(row_bytes: usize) -> Vec<u64> {
     let (mut state, all) = (7, (TABLE_BYTES / row_bytes) as u64);
-    (0..BATCHES).map(|_| (0..rows).map(|_| random(&mut state) % all).collect()).collect()
+    (0..KEYS).map(|_| random(&mut state) % all).collect()
 }
 
 struct Setup {
     store: BuiltinStore,
     tag: TableTag,
-    batches: Vec<Vec<u64>>,
+    keys: Vec<u64>,
     bare: *const u8,
     _bare_memory: MappedMemory,
     out: Vec<u64>,
@@ -65,24 +66,29 @@ impl Setup {
             initial_accumulator: 0.0,
         };
         let tag = store.init_table(0, &spec).unwrap();
-        let keys: Vec<u64> = (0..all as u64).collect();
+        let everything: Vec<u64> = (0..all as u64).collect();
         let ones = vec![1.0_f32; TABLE_BYTES / 4];
         let rows_in = RowsIn { first: ones.as_ptr().cast(), stride: row_bytes, row_bytes: row_bytes as u32 };
         // SAFETY: `ones` has a row for each key.
-        unsafe { store.put(0, tag, &keys, rows_in).unwrap() };
+        unsafe { store.put(0, tag, &everything, rows_in).unwrap() };
         let bare_memory = MappedMemory::new(HugePages::Auto).unwrap();
         let bare = bare_memory.allocate(TABLE_BYTES).unwrap().base.as_ptr();
         // SAFETY: the segment is TABLE_BYTES long.
         unsafe { core::ptr::copy_nonoverlapping(ones.as_ptr().cast(), bare, TABLE_BYTES) };
         let out = vec![0; rows * row_bytes / 8];
         let gradients = vec![0.001; rows * row_bytes / 4];
-        Setup { store, tag, batches: batches(shape), bare, _bare_memory: bare_memory, out, gradients, shape }
+        Setup { store, tag, keys: keys(row_bytes), bare, _bare_memory: bare_memory, out, gradients, shape }
+    }
+
+    fn batch(&self, round: usize) -> &[u64] {
+        let rows = self.shape.0;
+        &self.keys[round % (KEYS / rows) * rows..][..rows]
     }
 
     fn get(&mut self, round: usize) {
-        let keys = &self.batches[round % BATCHES];
+        let out = self.out.as_mut_ptr().cast();
         // SAFETY: `out` has room for the rows.
-        unsafe { self.store.get(0, self.tag, keys, &[], self.out.as_mut_ptr().cast()).unwrap() };
+        unsafe { self.store.get(0, self.tag, self.batch(round), &[], out).unwrap() };
     }
 
     fn gradients(&self) -> RowsIn {
@@ -92,23 +98,36 @@ impl Setup {
 
     fn put(&mut self, round: usize) {
         // SAFETY: there is a row for each key.
-        unsafe { self.store.put(0, self.tag, &self.batches[round % BATCHES], self.gradients()).unwrap() };
+        unsafe { self.store.put(0, self.tag, self.batch(round), self.gradients()).unwrap() };
     }
 
     fn update(&mut self, round: usize) {
         // SAFETY: there is a row for each key.
-        unsafe { self.store.update(0, self.tag, &self.batches[round % BATCHES], self.gradients(), true).unwrap() };
+        unsafe { self.store.update(0, self.tag, self.batch(round), self.gradients(), true).unwrap() };
     }
 
     fn gather(&mut self, round: usize) {
-        let keys = &self.batches[round % BATCHES];
         let out = self.out.as_mut_ptr().cast();
+        let keys = self.batch(round);
         // SAFETY: row numbers are below the table's length and `out` has room.
         unsafe {
             match self.shape.1 {
                 64 => gather::<64>(self.bare, keys, out),
                 128 => gather::<128>(self.bare, keys, out),
                 _ => gather::<512>(self.bare, keys, out),
+            }
+        }
+    }
+
+    fn gather_prefetched(&mut self, round: usize) {
+        let out = self.out.as_mut_ptr().cast();
+        let keys = self.batch(round);
+        // SAFETY: row numbers are below the table's length and `out` has room.
+        unsafe {
+            match self.shape.1 {
+                64 => gather_prefetched::<64>(self.bare, keys, out),
+                128 => gather_prefetched::<128>(self.bare, keys, out),
+                _ => gather_prefetched::<512>(self.bare, keys, out),
             }
         }
     }
@@ -123,21 +142,43 @@ unsafe fn gather<const ROW: usize>(table: *const u8, rows: &[u64], out: *mut u8)
     }
 }
 
+/// The yardstick with rows asked for 24 ahead, as the store does.
+#[inline(never)]
+unsafe fn gather_prefetched<const ROW: usize>(table: *const u8, rows: &[u64], out: *mut u8) {
+    for (i, row) in rows.iter().enumerate() {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(ahead) = rows.get(i + 24) {
+            for line in 0..ROW / 64 {
+                let at = table.wrapping_add(*ahead as usize * ROW + line * 64);
+                // SAFETY: a prefetch never faults.
+                unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast()) };
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { core::ptr::copy_nonoverlapping(table.add(*row as usize * ROW), out.add(i * ROW), ROW) };
+    }
+}
+
 fn median(mut samples: Vec<u64>) -> u64 {
     samples.sort_unstable();
     samples[samples.len() / 2]
 }
 
-/// Median nanoseconds of each of the given things, taken in turns.
-fn interleaved(setups: &mut [Setup], turns: &[(usize, fn(&mut Setup, usize))]) -> Vec<u64> {
-    let repeats = (4096 / setups[0].shape.0).clamp(1, 256);
+/// What is measured: its name and what one round does.
+type Turn = (&'static str, fn(&mut Setup, usize));
+
+/// Median of a round of each turn, in hundredths of a nanosecond, taken in turns. Each turn is at other keys than the
+/// one before, so that none finds its rows in a near cache.
+fn interleaved(setup: &mut Setup, turns: &[Turn]) -> Vec<u64> {
+    let rows = setup.shape.0;
+    let repeats = (2048 / rows).max(1);
     let mut samples = vec![Vec::with_capacity(ROUNDS); turns.len()];
-    let rounds = ROUNDS / repeats.min(8);
-    for round in 0..rounds {
-        for (samples, (setup, turn)) in samples.iter_mut().zip(turns) {
+    for round in 0..ROUNDS {
+        for (i, (samples, (_, turn))) in samples.iter_mut().zip(turns).enumerate() {
+            let first = round * repeats + i * KEYS / rows / turns.len();
             let start = now();
             for repeat in 0..repeats {
-                turn(&mut setups[*setup], round * repeats + repeat);
+                turn(setup, first + repeat);
             }
             samples.push(now().since_ns(start) * 100 / repeats as u64);
         }
@@ -145,40 +186,30 @@ fn interleaved(setups: &mut [Setup], turns: &[(usize, fn(&mut Setup, usize))]) -
     samples.into_iter().map(median).collect()
 }
 
+fn report(what: &str, mut setup: Setup, turns: &[Turn]) {
+    let times = interleaved(&mut setup, turns);
+    for ((name, _), time) in turns.iter().zip(&times) {
+        let Shape(rows, row_bytes) = setup.shape;
+        let (ns, ratio) = (*time as f64 / 100.0, *time as f64 / times[0] as f64);
+        println!("  {rows:>4} x {row_bytes:<4} {what:<20} {name:<12} {ns:>9.1} ns {ratio:>6.2}");
+    }
+}
+
 fn ratios() {
-    println!("table of 64 MiB, 1 shard; hundredths of a microsecond are noise; ratios to the bare gather");
+    println!("table of 64 MiB, one shard; the last column is the ratio to the bare gather of the same run");
+    let all: [Turn; 5] = [
+        ("bare gather", Setup::gather),
+        ("prefetched", Setup::gather_prefetched),
+        ("get", Setup::get),
+        ("put", Setup::put),
+        ("update", Setup::update),
+    ];
     for shape in SHAPES {
-        let mut setups = [
-            Setup::new(shape, true, 1, Optimizer::Sgd),
-            Setup::new(shape, true, 2, Optimizer::Sgd),
-            Setup::new(shape, false, 1, Optimizer::Sgd),
-            Setup::new(shape, true, 1, Optimizer::Adagrad),
-        ];
-        println!("{shape:?} {:?}", setups[0].store.memory());
-        let turns: [(usize, fn(&mut Setup, usize)); 8] = [
-            (0, Setup::gather),
-            (0, Setup::get),
-            (1, Setup::get),
-            (2, Setup::get),
-            (0, Setup::put),
-            (0, Setup::update),
-            (1, Setup::update),
-            (3, Setup::update),
-        ];
-        let names = [
-            "bare gather",
-            "get, direct",
-            "get, direct, 2 workers",
-            "get, hashed",
-            "put, direct",
-            "update SGD, direct",
-            "update SGD, direct, 2 workers",
-            "update Adagrad, direct",
-        ];
-        let times = interleaved(&mut setups, &turns);
-        for (name, time) in names.iter().zip(&times) {
-            println!("  {name:<32} {:>9.1} ns  {:>5.2}", *time as f64 / 100.0, *time as f64 / times[0] as f64);
-        }
+        report("direct, SGD", Setup::new(shape, true, 1, Optimizer::Sgd), &all);
+        report("direct, 2 workers", Setup::new(shape, true, 2, Optimizer::Sgd), &all);
+        report("hashed, SGD", Setup::new(shape, false, 1, Optimizer::Sgd), &all);
+        report("direct, Adagrad", Setup::new(shape, true, 1, Optimizer::Adagrad), &all);
+        report("direct, row-wise", Setup::new(shape, true, 1, Optimizer::RowwiseAdagrad), &all);
     }
 }
 
