@@ -191,3 +191,94 @@ impl Partition {
         self.starts[shard as usize] as usize..self.starts[shard as usize + 1] as usize
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    // From the reference implementation of CityHash 1.1, over the key's 8 little-endian bytes.
+    const KNOWN: [(u64, u64); 8] = [
+        (0, 0x1439_7a23_417a_f284),
+        (1, 0x523b_e90b_b03b_5a61),
+        (2, 0x2e89_1e44_3779_4289),
+        (42, 0xd860_6f79_9f58_34b6),
+        (1 << 32, 0x5e71_5472_c207_10c2),
+        (0x0123_4567_89ab_cdef, 0x5756_e430_0150_a3d1),
+        (u64::MAX, 0x2fff_e7a4_1fb5_9155),
+        (1_000_003, 0x8ccf_50b7_34f8_d026),
+    ];
+
+    #[test]
+    fn hashes_are_those_of_the_reference() {
+        for (key, hash) in KNOWN {
+            assert_eq!(city_hash64(key), hash, "key {key:#x}");
+            assert_eq!(Router::new(HashMethod::CityHash, 7).shard_of(key), (hash % 7) as u32);
+        }
+    }
+
+    #[test]
+    fn division_is_exact_at_the_borders() {
+        for divisor in [1_u32, 2, 3, 7, 641, 1 << 16, (1 << 31) - 1, 1 << 31, u32::MAX] {
+            let d = u64::from(divisor);
+            for near in [0, d, d * 2, u64::from(u32::MAX) / d * d, u64::from(u32::MAX), 1 << 32, u64::MAX / d * d] {
+                for n in [near.wrapping_sub(1), near, near.wrapping_add(1)] {
+                    assert_eq!(Divider::new(divisor).split(n), (n / d, (n % d) as u32), "{n} / {d}");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn division_is_exact(n in any::<u64>(), shift in 0_u32..64, divisor in 1_u32..) {
+            let (n, d) = (n >> shift, u64::from(divisor));
+            prop_assert_eq!(Divider::new(divisor).split(n), (n / d, (n % d) as u32));
+        }
+
+        #[test]
+        fn a_key_is_local_to_its_shard_only_and_simple_mod_numbers_without_holes(
+            key in any::<u64>(),
+            shards in 1_u32..9,
+            city in any::<bool>(),
+        ) {
+            let method = if city { HashMethod::CityHash } else { HashMethod::SimpleMod };
+            let router = Router::new(method, shards);
+            for shard in 0..shards {
+                let local = router.local(key, shard);
+                prop_assert_eq!(local.is_some(), router.shard_of(key) == shard);
+                if let (Some(local), false) = (local, city) {
+                    prop_assert_eq!(local * u64::from(shards) + u64::from(shard), key);
+                }
+            }
+        }
+
+        #[test]
+        fn a_partition_holds_every_key_once_in_order(
+            batches in proptest::collection::vec(proptest::collection::vec(any::<u64>(), 0..200), 1..4),
+            shards in 1_u32..9,
+            city in any::<bool>(),
+        ) {
+            let method = if city { HashMethod::CityHash } else { HashMethod::SimpleMod };
+            let router = Router::new(method, shards);
+            let mut partition = Partition::new();
+            for batch in &batches {
+                partition.split(&router, batch);
+                prop_assert_eq!(partition.shards(), shards);
+                let mut seen = vec![false; batch.len()];
+                for shard in 0..shards {
+                    let positions = partition.positions(shard);
+                    prop_assert!(positions.is_sorted_by(|a, b| a < b));
+                    prop_assert_eq!(positions.len(), partition.keys(shard).len());
+                    for (key, position) in partition.keys(shard).iter().zip(positions) {
+                        let position = *position as usize;
+                        prop_assert_eq!(*key, batch[position]);
+                        prop_assert_eq!(router.shard_of(*key), shard);
+                        prop_assert!(!core::mem::replace(&mut seen[position], true));
+                    }
+                }
+                prop_assert!(seen.iter().all(|seen| *seen));
+            }
+        }
+    }
+}

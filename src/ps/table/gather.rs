@@ -83,6 +83,10 @@ impl Gather<'_> {
     #[inline(always)]
     unsafe fn body<const ROW: usize, const LOCKED: bool>(&self) -> Result<u32, RpcStatus> {
         let row_bytes = self.row_bytes::<ROW>();
+        if let ([key], []) = (self.keys, self.ahead) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.one::<ROW, LOCKED>(*key) };
+        }
         let mut ring = [core::ptr::null(); RING];
         let hashed = !self.table.is_direct();
         if hashed {
@@ -104,20 +108,46 @@ impl Gather<'_> {
                 // Only a hint: whether this shard owns the key is the next call's business.
                 let _ = self.locate::<ROW>(*next);
             }
-            // SAFETY: out has room for a row per key; a row found is row_bytes long and stays.
+            // SAFETY: out has room for a row per key.
             unsafe {
-                if source.is_null() {
-                    missing += 1;
-                    out.write_bytes(0, row_bytes);
-                } else if LOCKED && let Some(stripes) = self.stripes {
-                    stripes.read(source, || copy_row::<ROW>(source, out, row_bytes));
-                } else {
-                    copy_row::<ROW>(source, out, row_bytes);
-                }
+                missing += self.copy::<ROW, LOCKED>(source, out);
                 out = out.add(row_bytes);
             }
         }
         Ok(missing)
+    }
+
+    /// The frequent single key, without the machinery of looking ahead.
+    ///
+    /// # Safety
+    /// As for [`Gather::run`].
+    #[inline(always)]
+    unsafe fn one<const ROW: usize, const LOCKED: bool>(&self, key: u64) -> Result<u32, RpcStatus> {
+        let row = self.table.find(key)?;
+        let source = if row == ABSENT { core::ptr::null() } else { self.table.rows.address(row).cast_const() };
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.copy::<ROW, LOCKED>(source, self.out) })
+    }
+
+    /// Copies one row that was found, or zeros for NULL; the number of missing rows.
+    ///
+    /// # Safety
+    /// `out` is valid for writes of a row.
+    #[inline(always)]
+    unsafe fn copy<const ROW: usize, const LOCKED: bool>(&self, source: *const u8, out: *mut u8) -> u32 {
+        let row_bytes = self.row_bytes::<ROW>();
+        // SAFETY: a row found is row_bytes long and stays; `out` is the caller's promise.
+        unsafe {
+            if source.is_null() {
+                out.write_bytes(0, row_bytes);
+                return 1;
+            }
+            match self.stripes {
+                Some(stripes) if LOCKED => stripes.read(source, || copy_row::<ROW>(source, out, row_bytes)),
+                _ => copy_row::<ROW>(source, out, row_bytes),
+            }
+        }
+        0
     }
 }
 

@@ -13,20 +13,28 @@
 //! `command`: on a row that is pinned these fail at once while the worker itself has pins.
 
 mod arena;
+mod commands;
+mod format;
 mod gather;
 mod index;
 mod locks;
 mod one;
 mod optimizer;
+mod persist;
+mod pins;
 mod rows;
+#[cfg(test)]
+mod saved;
 mod scatter;
+#[cfg(test)]
+mod stress;
 #[cfg(test)]
 mod tests;
 
 pub use arena::{HugePages, MappedMemory, MemoryReport, RowMemory, RowSegment};
 
 use super::routing::{HashMethod, Router};
-use super::store::{GetStats, RowsIn, Store, TableShape};
+use super::store::{GetStats, RowRef, RowsIn, Store, TableShape};
 use crate::error::{Error, Result, Status};
 use crate::ids::TableTag;
 use crate::sync::{Arc, AtomicPtr, Mutex, Ordering, lock};
@@ -36,11 +44,15 @@ use core::ptr::null_mut;
 use gather::Gather;
 use locks::{Gate, Stripes};
 use one::{Place, Table};
+use pins::Pins;
 use scatter::{Scatter, Stopped};
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 /// Tables of a store at most, the default one included.
 const TABLES_MAX: usize = 1 << 16;
+/// Workers of a store at most: more than a machine has cores.
+const WORKERS_MAX: u32 = 1 << 12;
 /// Keys of a write between two looks at the room in the index.
 const PART_KEYS: usize = 256;
 /// Name of the table with tag 0.
@@ -66,7 +78,12 @@ pub struct StoreOptions {
     /// A table gets storage by key number only if this would take at most so many bytes of address space; 0: half of
     /// the physical memory.
     pub dense_bytes_max: u64,
+    /// Where SAVE and LOAD have their files; None: both are refused.
+    pub checkpoint_directory: Option<PathBuf>,
 }
+
+/// What SAVE and LOAD do instead of the built-in files.
+pub type CommandHook = Box<dyn Fn(&BuiltinStore, &Command) -> Result<()> + Send + Sync>;
 
 /// The built-in store.
 pub struct BuiltinStore {
@@ -76,7 +93,10 @@ pub struct BuiltinStore {
     dense_bytes_max: u64,
     seed: u64,
     gate: Option<Gate>,
-    stripes: Option<Stripes>,
+    /// With one worker, used while that worker has pins.
+    stripes: Stripes,
+    pins: Pins,
+    hook: Option<CommandHook>,
     /// Tables by tag; each is set once and lives as long as the store.
     tables: Box<[AtomicPtr<Table>]>,
     names: Mutex<HashMap<String, TableTag>>,
@@ -102,8 +122,8 @@ impl BuiltinStore {
         if options.num_shards == 0 || options.shard >= options.num_shards {
             return bounds(format!("shard {} is not below num_shards {}", options.shard, options.num_shards));
         }
-        if options.workers == 0 {
-            return bounds("workers 0 must be at least 1".to_owned());
+        if options.workers == 0 || options.workers > WORKERS_MAX {
+            return bounds(format!("workers {} must be 1..={WORKERS_MAX}", options.workers));
         }
         if options.value_size % 4 != 0 || options.value_size / 4 > DIM_MAX {
             let most = DIM_MAX * 4;
@@ -120,7 +140,9 @@ impl BuiltinStore {
             dense_bytes_max: if options.dense_bytes_max == 0 { half } else { options.dense_bytes_max },
             seed: u64::from_le_bytes(seed),
             gate: shared.then(|| Gate::new(options.workers)),
-            stripes: shared.then(Stripes::new),
+            stripes: Stripes::new(),
+            pins: Pins::new(options.workers),
+            hook: None,
             tables: (0..TABLES_MAX).map(|_| AtomicPtr::new(null_mut())).collect(),
             names: Mutex::new(HashMap::new()),
             options,
@@ -129,6 +151,13 @@ impl BuiltinStore {
             store.add_table(TableTag(0), store.default_spec())?;
         }
         Ok(store)
+    }
+
+    /// The same store, with SAVE and LOAD done by `hook`.
+    #[must_use]
+    pub fn with_hook(mut self, hook: CommandHook) -> BuiltinStore {
+        self.hook = Some(hook);
+        self
     }
 
     fn default_spec(&self) -> TableSpec {
@@ -202,6 +231,8 @@ impl BuiltinStore {
             return Err(RpcStatus::ValueSizeMismatch);
         }
         table.check_owner(keys)?;
+        let has_pins = self.pins.has(worker);
+        let stripes = (self.gate.is_some() || has_pins).then_some(&self.stripes);
         let workers = self.options.workers as usize;
         for (part, keys) in keys.chunks(PART_KEYS).enumerate() {
             let mut inside = self.enter(worker)?;
@@ -215,7 +246,7 @@ impl BuiltinStore {
             }
             let first = rows.first.wrapping_add(part * PART_KEYS * rows.stride);
             let rows = RowsIn { first, ..rows };
-            let scatter = Scatter { table, stripes: self.stripes.as_ref(), patient: true, keys, rows };
+            let scatter = Scatter { table, stripes, patient: !has_pins, keys, rows };
             change(&scatter).map_err(|stopped| self.report(table, &stopped))?;
         }
         Ok(())
@@ -279,7 +310,7 @@ impl Store for BuiltinStore {
     ) -> core::result::Result<GetStats, RpcStatus> {
         let table = self.table(table)?;
         let _inside = self.enter(worker)?;
-        let gather = Gather { table, stripes: self.stripes.as_ref(), keys, ahead, out };
+        let gather = Gather { table, stripes: self.gate.is_some().then_some(&self.stripes), keys, ahead, out };
         // SAFETY: the caller's promise; rows change under the stripes, or not at all with one worker.
         let missing_rows = unsafe { gather.run()? };
         Ok(GetStats { missing_rows })
@@ -308,18 +339,27 @@ impl Store for BuiltinStore {
         unsafe { self.write(worker, table, keys, gradients, |scatter| scatter.update()) }
     }
 
+    fn pin(
+        &self,
+        worker: u32,
+        table: TableTag,
+        keys: &[u64],
+        rows: &mut Vec<RowRef>,
+    ) -> core::result::Result<u64, RpcStatus> {
+        self.pin_rows(worker, table, keys, rows)
+    }
+
+    fn unpin(&self, _worker: u32, token: u64) {
+        self.pins.give_back(token, &self.stripes);
+    }
+
     fn command(&self, worker: u32, command: &Command) -> core::result::Result<(), RpcStatus> {
-        let _ = worker;
-        match command {
-            Command::Clear => {
-                let _alone = self.gate.as_ref().map(Gate::enter_alone);
-                for table in self.all_tables() {
-                    // SAFETY: everybody else is outside, or this is the only worker.
-                    unsafe { table.clear() };
-                }
-                Ok(())
+        self.run_command(worker, command).map_err(|error| {
+            tracing::error!(shard = self.options.shard, "{command:?} failed: {error}");
+            match error.status {
+                Status::InvalidArgument => RpcStatus::InvalidPayload,
+                _ => RpcStatus::InternalError,
             }
-            Command::Save(_) | Command::Load(_) => Err(RpcStatus::InternalError),
-        }
+        })
     }
 }

@@ -123,9 +123,16 @@ impl RowOp for Adagrad {
                 let (row, state) = (row.add(line * LANES).cast::<Line>(), state.add(line * LANES).cast::<Line>());
                 let g = source.add(line * LANES).cast::<Line>().read();
                 let (mut w, mut a) = (row.read(), state.read());
+                // Three loops over a line become wide instructions; one loop of everything did not.
+                let mut below = [0.0; LANES];
                 for i in 0..LANES {
                     a[i] += g[i] * g[i];
-                    w[i] -= (self.lr * g[i]) / (a[i].sqrt() + self.eps);
+                }
+                for i in 0..LANES {
+                    below[i] = a[i].sqrt() + self.eps;
+                }
+                for i in 0..LANES {
+                    w[i] -= (self.lr * g[i]) / below[i];
                 }
                 row.write(w);
                 state.write(a);

@@ -4,7 +4,6 @@ use super::locks::Stripes;
 use super::one::{ABSENT, Table};
 use super::optimizer::{Adagrad, Add, RowOp, RowwiseAdagrad, Set, Sgd, make_fresh};
 use crate::ps::store::RowsIn;
-use crate::wire::RpcStatus;
 use crate::wire::payload::Optimizer;
 
 /// Rows asked for ahead of the one being changed.

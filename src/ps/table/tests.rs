@@ -13,6 +13,7 @@ pub(super) fn options() -> StoreOptions {
         value_size: 16,
         huge_pages: HugePages::Auto,
         dense_bytes_max: 0,
+        checkpoint_directory: None,
     }
 }
 
@@ -188,4 +189,117 @@ proptest! {
         let (shard, num_shards) = shards;
         agree(StoreOptions { shard, num_shards, hash_method, workers, dense_bytes_max, ..options() }, &steps);
     }
+}
+
+#[test]
+fn tables_are_found_again_and_a_different_spec_is_refused() {
+    let store = BuiltinStore::new(options()).unwrap();
+    let users = spec("users", 8, 10, Optimizer::Sgd);
+    assert_eq!(store.init_table(0, &users), Ok(TableTag(1)));
+    assert_eq!(store.init_table(0, &spec("items", 4, 0, Optimizer::Adagrad)), Ok(TableTag(2)));
+    assert_eq!(store.init_table(0, &users), Ok(TableTag(1)));
+    let other = TableSpec { learning_rate: 0.06, ..users.clone() };
+    assert_eq!(store.init_table(0, &other), Err(RpcStatus::InvalidPayload));
+    assert_eq!(store.init_table(0, &TableSpec { dim: 0, ..users }), Err(RpcStatus::InvalidPayload));
+    assert_eq!(store.shape(TableTag(2)), Some(TableShape { dim: 4 }));
+    assert_eq!(store.shape(TableTag(3)), None);
+    assert_eq!(get(&store, 0, TableTag(u16::MAX), &[1]), Err(RpcStatus::UnknownTable));
+}
+
+#[test]
+fn wrong_width_foreign_keys_and_unannounced_workers_are_refused_and_change_nothing() {
+    for workers in [1, 2] {
+        let store = BuiltinStore::new(StoreOptions { num_shards: 2, workers, ..options() }).unwrap();
+        let tag = TableTag(0);
+        assert_eq!(put(&store, 0, tag, &[2], &[1.0; 3]), Err(RpcStatus::ValueSizeMismatch));
+        assert_eq!(put(&store, 0, tag, &[2, 4, 3], &[1.0; 12]), Err(RpcStatus::WrongShard));
+        assert_eq!(update(&store, 0, tag, &[2, 3], &[1.0; 8]), Err(RpcStatus::WrongShard));
+        assert_eq!(get(&store, 0, tag, &[3]), Err(RpcStatus::WrongShard));
+        assert_eq!(put(&store, workers, tag, &[2], &[1.0; 4]), Err(RpcStatus::InternalError));
+        assert_eq!(get(&store, 0, tag, &[2, 4]), Ok((vec![0.0; 8], 2)));
+    }
+}
+
+#[test]
+fn a_table_of_any_expected_size_costs_little_until_it_is_written() {
+    for (method, num_shards) in [(HashMethod::SimpleMod, 1), (HashMethod::SimpleMod, 3), (HashMethod::CityHash, 3)] {
+        let store = BuiltinStore::new(StoreOptions { hash_method: method, num_shards, ..options() }).unwrap();
+        let router = Router::new(method, num_shards);
+        for (i, expected) in [1 << 24, 1 << 40, u64::MAX].into_iter().enumerate() {
+            let tag = store.init_table(0, &spec(&format!("t{i}"), 16, expected, Optimizer::Sgd)).unwrap();
+            let key = (0..expected).rev().find(|key| router.shard_of(*key) == 0).unwrap();
+            put(&store, 0, tag, &[key], &[7.0; 16]).unwrap();
+            assert_eq!(get(&store, 0, tag, &[key]), Ok((vec![7.0; 16], 0)));
+        }
+    }
+}
+
+#[test]
+fn rows_stay_where_they_are_while_the_table_grows() {
+    let store = BuiltinStore::new(options()).unwrap();
+    put(&store, 0, TableTag(0), &[1, 2], &[1.0; 8]).unwrap();
+    let mut before = Vec::new();
+    let token = store.pin(0, TableTag(0), &[1, 2, 3], &mut before).unwrap();
+    store.unpin(0, token);
+    assert!(before[2].address.is_null());
+    let keys: Vec<u64> = (100..100_100).collect();
+    put(&store, 0, TableTag(0), &keys, &vec![2.0; keys.len() * 4]).unwrap();
+    let mut after = Vec::new();
+    let token = store.pin(0, TableTag(0), &[1, 2, 100, 100_099], &mut after).unwrap();
+    for (row, expected) in after.iter().zip([1.0_f32, 1.0, 2.0, 2.0]) {
+        // SAFETY: the row is pinned and 16 bytes long.
+        assert_eq!(unsafe { row.address.cast::<[f32; 4]>().read() }, [expected; 4]);
+    }
+    assert_eq!((before[0].address, before[1].address), (after[0].address, after[1].address));
+    store.unpin(0, token);
+}
+
+#[test]
+fn a_worker_with_pins_is_refused_at_pinned_rows_only() {
+    for workers in [1, 2] {
+        let store = BuiltinStore::new(StoreOptions { workers, value_size: 256, ..options() }).unwrap();
+        let tag = TableTag(0);
+        put(&store, 0, tag, &[1, 2], &[1.0; 128]).unwrap();
+        let mut rows = Vec::new();
+        let token = store.pin(0, tag, &[1, 1], &mut rows).unwrap();
+        assert_eq!(rows.len(), 2);
+        assert_eq!(put(&store, 0, tag, &[1], &[2.0; 64]), Err(RpcStatus::InternalError));
+        assert_eq!(update(&store, 0, tag, &[1], &[2.0; 64]), Err(RpcStatus::InternalError));
+        assert_eq!(put(&store, 0, tag, &[2], &[2.0; 64]), Ok(()));
+        assert_eq!(store.command(0, &Command::Clear), Err(RpcStatus::InternalError));
+        assert_eq!(get(&store, 0, tag, &[1]), Ok((vec![1.0; 64], 0)));
+        store.unpin(0, token);
+        // A token is good once: a second return takes nothing of a later pin.
+        let later = store.pin(0, tag, &[1], &mut rows).unwrap();
+        store.unpin(0, token);
+        assert_eq!(put(&store, 0, tag, &[1], &[2.0; 64]), Err(RpcStatus::InternalError));
+        store.unpin(0, later);
+        assert_eq!(put(&store, 0, tag, &[1], &[2.0; 64]), Ok(()));
+        assert_eq!(store.command(0, &Command::Clear), Ok(()));
+        assert_eq!(get(&store, 0, tag, &[1]), Ok((vec![0.0; 64], 1)));
+    }
+}
+
+#[test]
+fn sgd_is_a_product_and_a_difference_each_rounded() {
+    // The row is the rounded product itself: a fused multiply-add would leave the rounding error instead of zero.
+    let (lr, g) = (0.1_f32, 0.3_f32);
+    let w = lr * g;
+    assert_ne!((-lr).mul_add(g, w).to_bits(), (w - lr * g).to_bits());
+    let store = BuiltinStore::new(options()).unwrap();
+    let spec = TableSpec { learning_rate: lr, ..spec("t", 37, 4, Optimizer::Sgd) };
+    let tag = store.init_table(0, &spec).unwrap();
+    put(&store, 0, tag, &[3], &[w; 37]).unwrap();
+    update(&store, 0, tag, &[3], &[g; 37]).unwrap();
+    assert_eq!(get(&store, 0, tag, &[3]), Ok((vec![w - lr * g; 37], 0)));
+}
+
+#[test]
+fn options_out_of_bounds_are_named() {
+    let message = |options| BuiltinStore::new(options).err().map(|error| error.message).unwrap_or_default();
+    assert!(message(StoreOptions { shard: 1, ..options() }).contains("shard 1"));
+    assert!(message(StoreOptions { workers: 0, ..options() }).contains("workers 0"));
+    assert!(message(StoreOptions { value_size: 6, ..options() }).contains("value_size 6"));
+    let none = BuiltinStore::new(StoreOptions { value_size: 0, ..options() }).unwrap();
+    assert_eq!(none.shape(TableTag(0)), None);
 }
