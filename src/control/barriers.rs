@@ -154,6 +154,17 @@ impl Barriers {
         self.released.contains(&(incarnation.0, call))
     }
 
+    /// Who waits where, with how many calls.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> BTreeMap<(&str, Peer), u32> {
+        self.by_name
+            .iter()
+            .flat_map(|(name, barrier)| {
+                barrier.arrived.iter().map(move |(peer, calls)| ((name.as_str(), *peer), *calls))
+            })
+            .collect()
+    }
+
     /// No barrier is complete, empty, or without a participant who can still come.
     #[cfg(test)]
     pub(super) fn check(&self) {

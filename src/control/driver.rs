@@ -64,7 +64,7 @@ async fn join_again(shared: &Shared, role: Role) -> Joined {
 /// should know of this member; then the session is open to callers.
 async fn attend(shared: &Shared, joined: Joined, is_first: bool) -> String {
     let Joined { up, mut stream, life, .. } = joined;
-    let same_life = lock(&shared.view).joined(life);
+    lock(&shared.view).joined(life);
     let refill = refill(shared, up.clone());
     tokio::pin!(refill);
     let mut filled = false;
@@ -79,7 +79,7 @@ async fn attend(shared: &Shared, joined: Joined, is_first: bool) -> String {
                 };
                 match codec::notice(message) {
                     Ok(Some(notice)) => {
-                        let events = lock(&shared.view).notice(time::now(), same_life, notice);
+                        let events = lock(&shared.view).notice(time::now(), notice);
                         shared.events.push(events);
                     }
                     Ok(None) => {}

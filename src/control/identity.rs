@@ -4,6 +4,7 @@ use super::limits::{LAYOUT_BYTES_MAX, NAME_BYTES_MAX};
 use super::refusal::{Reason, Refusal};
 use super::types::{Identity, Member, Role};
 use crate::error::Status;
+use crate::options::layout_difference;
 
 /// Refuses names that are too long to keep.
 pub(super) fn check_name(what: &str, value: &str) -> Result<(), Refusal> {
@@ -59,8 +60,8 @@ pub(super) fn check_member(ours: &Identity, theirs: &Identity, member: &Member) 
         let (a, b) = (ours.num_shards.to_string(), theirs.num_shards.to_string());
         return Err(differs(Reason::Layout, &who, "num-shards", &a, &b));
     }
-    if let Some((name, a, b)) = difference(&ours.layout, &theirs.layout) {
-        return Err(differs(Reason::Layout, &who, name, a, b));
+    if let Some((name, a, b)) = layout_difference(&ours.layout, &theirs.layout) {
+        return Err(differs(Reason::Layout, &who, &name, &a, &b));
     }
     if let Role::Server(shard) = member.role
         && shard.0 >= ours.num_shards
@@ -74,34 +75,4 @@ pub(super) fn check_member(ours: &Identity, theirs: &Identity, member: &Member) 
 fn differs(reason: Reason, who: &str, name: &str, ours: &str, theirs: &str) -> Refusal {
     let message = format!("{name} differs: this control plane was started with '{ours}', {who} with '{theirs}'");
     Refusal::new(Status::DeploymentMismatch, reason, message)
-}
-
-/// The first line that is not the same: option name, our value, their value. A line that one side lacks is `(absent)`.
-fn difference<'a>(ours: &'a str, theirs: &'a str) -> Option<(&'a str, &'a str, &'a str)> {
-    let split = |line: &'a str| line.split_once('=').unwrap_or((line, ""));
-    let find = |text: &'a str, name: &str| text.lines().map(split).find(|(n, _)| *n == name).map(|(_, value)| value);
-    for (name, value) in ours.lines().map(split) {
-        let other = find(theirs, name).unwrap_or("(absent)");
-        if other != value {
-            return Some((name, value, other));
-        }
-    }
-    theirs
-        .lines()
-        .map(split)
-        .find(|(name, _)| find(ours, name).is_none())
-        .map(|(name, value)| (name, "(absent)", value))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_difference_is_named_with_both_values() {
-        assert_eq!(difference("a=1\nb=2\n", "a=1\nb=2\n"), None);
-        assert_eq!(difference("a=1\nb=2\n", "a=1\nb=3\n"), Some(("b", "2", "3")));
-        assert_eq!(difference("a=1\nb=2\n", "a=1\n"), Some(("b", "2", "(absent)")));
-        assert_eq!(difference("a=1\n", "a=1\nc=x=y\n"), Some(("c", "(absent)", "x=y")));
-    }
 }

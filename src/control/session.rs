@@ -272,6 +272,33 @@ impl Plane {
     pub(super) fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
         self.answer(ticket, Answer::Refused(refusal));
     }
+
+    /// The invariants of the module's head.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        assert_eq!(self.names.len(), self.sessions.len());
+        for (peer, session) in &self.names {
+            assert_eq!(self.sessions[session].peer, *peer, "a name's holder has that name");
+        }
+        for (from, _) in self.offers.pairs() {
+            assert!(self.names.contains_key(&from), "{from} is gone but its offer is here");
+        }
+        let mut at_barriers = BTreeMap::<(&str, Peer), u32>::new();
+        for (_, wait) in self.waits.all() {
+            let peer = wait.session.map(|session| self.sessions[&session].peer);
+            match (&wait.want, peer) {
+                (Want::Barrier(name, _), Some(peer)) => *at_barriers.entry((name, peer)).or_default() += 1,
+                (Want::Join(_), None) => {
+                    assert!(matches!(wait.key, Key::Name(peer) if self.names.contains_key(&peer)));
+                }
+                (_, peer) => assert!(peer.is_some(), "only a join waits without a session"),
+            }
+        }
+        assert_eq!(at_barriers, self.barriers.waiting(), "who is at a barrier waits, and the other way round");
+        self.offers.check();
+        self.barriers.check();
+        self.waits.check();
+    }
 }
 
 fn too_many_clients() -> Refusal {

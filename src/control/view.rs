@@ -43,6 +43,8 @@ pub struct OwnOffer {
 #[derive(Debug, Default)]
 pub struct View {
     life: Option<Incarnation>,
+    /// The present life of the control plane has had the time to learn of everybody.
+    settled: bool,
     up: bool,
     known: BTreeMap<Peer, Seen>,
     resettle: Option<Tick>,
@@ -59,12 +61,19 @@ impl View {
         core::mem::take(&mut self.up).then_some(Event::ControlPlaneLost)
     }
 
-    /// A new session began, with this life of the control plane. Returns whether that life is the same as before.
+    /// A new session began, with this life of the control plane. Returns whether it knows everybody who is alive: it
+    /// does not when it was restarted a short while ago.
     pub fn joined(&mut self, life: Incarnation) -> bool {
         for seen in self.known.values_mut() {
             seen.confirmed = false;
         }
-        self.life.replace(life) == Some(life)
+        match self.life.replace(life) {
+            Some(before) if before != life => self.settled = false,
+            Some(_) => {}
+            // Whom we know we know from it.
+            None => self.settled = true,
+        }
+        self.settled
     }
 
     /// Everything was told to the control plane again. None at the first time: nothing was lost before it.
@@ -73,8 +82,8 @@ impl View {
         (!first).then_some(Event::ControlPlaneBack)
     }
 
-    /// The stream said something. `same_life` is what [`joined`](View::joined) returned.
-    pub fn notice(&mut self, now: Tick, same_life: bool, notice: Notice) -> Vec<Event> {
+    /// The stream said something.
+    pub fn notice(&mut self, now: Tick, notice: Notice) -> Vec<Event> {
         let mut events = Vec::new();
         match notice {
             Notice::MemberJoined { peer, incarnation } => {
@@ -104,7 +113,7 @@ impl View {
             }
             // A control plane that was there all the time has told of everybody who is alive; a restarted one learns
             // of them as they come back.
-            Notice::CaughtUp if same_life => self.bury(&mut events),
+            Notice::CaughtUp if self.settled => self.bury(&mut events),
             Notice::CaughtUp => self.resettle = Some(now.after(RESETTLE)),
         }
         events
@@ -115,6 +124,7 @@ impl View {
         let mut events = Vec::new();
         if self.resettle.is_some_and(|at| at <= now) {
             self.resettle = None;
+            self.settled = true;
             self.bury(&mut events);
         }
         events

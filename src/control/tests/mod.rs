@@ -6,7 +6,12 @@ use crate::ids::{ClientId, Epoch, Incarnation, ShardId};
 use crate::sync::{AtomicU64, Ordering};
 use core::time::Duration;
 
+mod machine;
 mod members;
+mod outside;
+mod processes;
+mod restart;
+mod view;
 
 /// Long enough for any machine; a test that needs it has failed.
 const LONG: Duration = Duration::from_secs(60);
