@@ -91,7 +91,7 @@ impl<F: Fabric> End<F> {
 
     /// A word of a region.
     pub fn word_of(region: &F::Region, offset: usize) -> &AtomicU64 {
-        assert!(offset % 8 == 0 && offset + 8 <= region.bytes());
+        assert!(offset.is_multiple_of(8) && offset + 8 <= region.bytes());
         // SAFETY: aligned and inside the region, which the borrow keeps; shared memory is touched atomically.
         unsafe { AtomicU64::from_ptr(region.base().as_ptr().add(offset).cast()) }
     }
