@@ -151,10 +151,7 @@ impl Hub {
     fn serve(&self) {
         let mut events = [sys::NO_EVENT; 64];
         let mut retry = false;
-        loop {
-            let Ok(count) = sys::epoll_wait(self.epoll.as_fd(), &mut events, if retry { RETRY_MS } else { -1 }) else {
-                break;
-            };
+        while let Ok(count) = sys::epoll_wait(self.epoll.as_fd(), &mut events, if retry { RETRY_MS } else { -1 }) {
             // Acquire. Partner: Release in the drop of `Core`.
             if self.stop.load(Ordering::Acquire) {
                 break;

@@ -12,7 +12,7 @@ use core::time::Duration;
 /// Most pieces of one work request.
 pub(super) const SGE_MAX: u32 = 32;
 /// How long a write-with-immediate waits for a receive of the peer before it gives up.
-const RECEIVE_WAIT: Duration = Duration::from_millis(10);
+const RECEIVE_WAIT: Duration = Duration::from_millis(200);
 const WORD_BYTES: usize = 8;
 
 /// The posting side. One chain at a time.
@@ -61,7 +61,7 @@ fn check(work: &Work<'_>) -> Result<(), PostError> {
         if work.local.len() != 1 || length(work.local) != WORD_BYTES as u64 {
             return Err(PostError::Invalid("an atomic needs one local piece of 8 bytes"));
         }
-        if work.remote.address % WORD_BYTES as u64 != 0 {
+        if !work.remote.address.is_multiple_of(WORD_BYTES as u64) {
             return Err(PostError::Invalid("an atomic needs a remote address that is a multiple of 8"));
         }
     }
@@ -83,7 +83,7 @@ unsafe fn write(to: NonNull<u8>, pieces: &[Sge], bytes: usize) {
     // Release: bytes of earlier writes are visible before bytes of this one. Partner: the reader's Acquire load.
     fence(Ordering::Release);
     let to = to.as_ptr();
-    let in_one = bytes >= WORD_BYTES && (to as usize + bytes) % WORD_BYTES == 0;
+    let in_one = bytes >= WORD_BYTES && (to as usize + bytes).is_multiple_of(WORD_BYTES);
     let body = if in_one { bytes - WORD_BYTES } else { bytes };
     let mut last = [0u8; WORD_BYTES];
     let mut done = 0;
@@ -211,7 +211,7 @@ impl QpCore {
             WorkOp::Read => unsafe { read(place, work.local) },
             WorkOp::FetchAdd(_) | WorkOp::CompareSwap { .. } => {
                 // The region's start is page-aligned here and the address is a multiple of 8 in the peer's numbering.
-                if place.as_ptr() as usize % WORD_BYTES != 0 {
+                if !(place.as_ptr() as usize).is_multiple_of(WORD_BYTES) {
                     return WcStatus::RemInvReq;
                 }
                 // SAFETY: 8 bytes, aligned, inside the window, and shared only through atomics.

@@ -1,1 +1,0 @@
-//! The contract's tests, written once, generic over the provider.
