@@ -1,1 +1,3 @@
+//! The `reclane` command.
+
 fn main() {}
