@@ -3,8 +3,6 @@
 //!
 //! Each rule is a function from a file to its problems, and each has a test beside it with a sample that breaks it.
 
-#![allow(clippy::unwrap_used)] // a test may
-
 mod borders;
 mod rules;
 mod source;
@@ -55,6 +53,11 @@ fn unsafe_says_why_it_is_sound() {
 #[test]
 fn orderings_name_their_partner() {
     hold(rules::orderings);
+}
+
+#[test]
+fn failures_are_values() {
+    hold(rules::unwraps);
 }
 
 #[test]

@@ -56,6 +56,18 @@ pub fn orderings(source: &Source) -> Vec<String> {
     problems
 }
 
+/// A failure is a value: shipped code takes nothing out of a result by force. (`expect` states an invariant of our own.)
+pub fn unwraps(source: &Source) -> Vec<String> {
+    let banned = [".unwrap()", ".unwrap_err()", "unreachable_unchecked", "unwrap_unchecked"];
+    let mut problems = Vec::new();
+    for (number, line) in source.shipped().filter(|_| source.path.starts_with("src/")) {
+        if let Some(name) = banned.iter().find(|n| line.contains(*n)) {
+            problems.push(format!("{}:{number}: '{name}' in code that ships", source.path));
+        }
+    }
+    problems
+}
+
 /// Nothing is left open.
 pub fn left_open(source: &Source) -> Vec<String> {
     let words = [
@@ -174,6 +186,13 @@ mod tests {
             0
         );
         assert_eq!(problems(orderings, "src/a.rs", "a.load(Ordering::Relaxed);\n"), 0);
+    }
+
+    #[test]
+    fn unwraps_can_fail() {
+        assert_eq!(problems(unwraps, "src/a.rs", "let x = y.unwrap();\n"), 1);
+        assert_eq!(problems(unwraps, "src/a.rs", "let x = y.unwrap_or(0);\n"), 0);
+        assert_eq!(problems(unwraps, "src/a.rs", "#[cfg(test)]\nmod tests {\n    fn f() { y.unwrap(); }\n}\n"), 0);
     }
 
     #[test]
