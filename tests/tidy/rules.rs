@@ -42,7 +42,7 @@ pub fn safety(source: &Source) -> Vec<String> {
 /// Every ordering stronger than Relaxed names its partner in a comment within three lines.
 pub fn orderings(source: &Source) -> Vec<String> {
     let strong = ["Ordering::Acquire", "Ordering::Release", "Ordering::AcqRel", "Ordering::SeqCst"];
-    let named = ["Acquire", "Release", "AcqRel", "SeqCst", "pair", "Pair"];
+    let named = ["Acquire", "Release", "AcqRel", "SeqCst", "pair", "Pair", "partner", "Partner"];
     let mut problems = Vec::new();
     for (number, line) in source.shipped() {
         if !source.path.starts_with("src/") || !strong.iter().any(|s| line.contains(s)) {
