@@ -189,6 +189,53 @@ fn the_readme_shows_the_programs_that_are_tested() {
     }
 }
 
+/// Rows (offset, bytes, field) of the first table after a heading of docs/wire.md.
+fn wire_table(heading: &str) -> Vec<(usize, usize, String)> {
+    let text = read("docs/wire.md");
+    let after = &text[text.find(heading).unwrap_or_else(|| panic!("docs/wire.md has no '{heading}'"))..];
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        Some((cells.get(1)?.parse().ok()?, cells.get(2)?.parse().ok()?, (*cells.get(3)?).to_owned()))
+    };
+    after.lines().skip_while(|l| !l.starts_with("| at")).skip(2).map_while(row).collect()
+}
+
+/// The field in whose lines two values' pretty Debug forms differ first.
+fn changed(before: &str, after: &str) -> Option<String> {
+    let mut field = "";
+    for (old, new) in before.lines().zip(after.lines()) {
+        let name = old.strip_prefix("    ").filter(|l| l.starts_with(char::is_alphabetic));
+        field = name.and_then(|l| l.split(':').next()).unwrap_or(field);
+        if old != new {
+            return Some(field.to_owned());
+        }
+    }
+    None
+}
+
+#[test]
+fn the_wire_document_has_the_offsets_of_the_code() {
+    use reclane::wire::{HEADER_BYTES, RequestHeader, ResponseHeader};
+    let request = |bytes: &[u8; HEADER_BYTES]| format!("{:#?}", RequestHeader::from_bytes(bytes));
+    let response = |bytes: &[u8; HEADER_BYTES]| format!("{:#?}", ResponseHeader::from_bytes(bytes));
+    let decoders: [(&str, &dyn Fn(&[u8; HEADER_BYTES]) -> String); 2] =
+        [("## Request header", &request), ("## Response header", &response)];
+    for (heading, decode) in decoders {
+        let mut end = 0;
+        for (at, bytes, field) in wire_table(heading) {
+            assert_eq!(at, end, "{heading}: {field} leaves a gap or overlaps");
+            end = at + bytes;
+            for touched in [at, end - 1] {
+                let mut header = [0; HEADER_BYTES];
+                header[touched] = 1;
+                let found = changed(&decode(&[0; HEADER_BYTES]), &decode(&header));
+                assert_eq!(found.as_ref(), Some(&field), "{heading}: byte {touched}");
+            }
+        }
+        assert_eq!(end, HEADER_BYTES, "{heading}: the table does not cover the header");
+    }
+}
+
 #[test]
 fn the_change_log_knows_this_version() {
     let heading = format!("## [{}]", env!("CARGO_PKG_VERSION"));
