@@ -41,8 +41,12 @@ host_is_debian_of_suite() {
 # The mirror that this machine's apt uses, or nothing (debootstrap then has its own).
 host_mirror() {
     host_is_debian_of_suite || return 0
-    cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2>/dev/null |
-        sed -nE 's/^URIs: *([^ ]+).*/\1/p; s/^deb +(\[[^]]*\] +)?([^ ]+) .*/\2/p' | head -n 1
+    local files=() file
+    for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
+        [ ! -f "$file" ] || files+=("$file")
+    done
+    [ ${#files[@]} -gt 0 ] || return 0
+    awk '/^URIs: / { print $2; exit } /^deb / { sub(/^deb +(\[[^]]*\] +)?/, ""); print $1; exit }' "${files[@]}"
 }
 
 make_machine() {
