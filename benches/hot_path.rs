@@ -1,1 +1,3 @@
+//! Micro benchmarks of the hot path.
+
 fn main() {}

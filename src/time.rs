@@ -1,5 +1,7 @@
 //! The only door to the clock.
+#![allow(clippy::disallowed_methods)] // here is their place
 
+use crate::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// A point in monotonic time, in nanoseconds since the first use of the clock in this process.
@@ -9,7 +11,7 @@ pub struct Tick(pub u64);
 /// Now.
 #[must_use]
 pub fn now() -> Tick {
-    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    static START: OnceLock<Instant> = OnceLock::new();
     let start = *START.get_or_init(Instant::now);
     Tick(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }

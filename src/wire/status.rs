@@ -37,7 +37,7 @@ impl Op {
     }
 }
 
-/// The server's answer to one request. The numbers are the seed's: 0 and -1..-6.
+/// The server's answer to one request. The numbers are agreed with callers that compare them: 0 and -1..-6.
 #[repr(i32)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RpcStatus {

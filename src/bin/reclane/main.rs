@@ -1,1 +1,66 @@
-fn main() {}
+//! The `reclane` command.
+
+mod bench;
+
+use bench::gather::{FEW_LARGE, Gather, MANY_SMALL, Table};
+use bench::histogram::Histogram;
+use bench::yardstick::{HandOff, Lines, PingPong, child};
+use std::process::ExitCode;
+
+fn line(name: &str, chunks: &[Histogram]) {
+    let mut whole = Histogram::new();
+    chunks.iter().for_each(|c| whole.merge(c));
+    let best = chunks.iter().map(|c| c.quantile(0.5)).min().unwrap_or(0);
+    let (p50, p99) = (whole.quantile(0.5), whole.quantile(0.99));
+    println!(
+        "{name}: p50 {p50} ns, p99 {p99} ns, min {} ns, max {} ns, best chunk p50 {best} ns",
+        whole.min(),
+        whole.max()
+    );
+}
+
+/// The yardsticks, interleaved: what the machine does changes from one second to the next.
+fn yardsticks(table_mib: usize) -> reclane::error::Result<()> {
+    let mut one = PingPong::start(Lines::One)?;
+    let mut two = PingPong::start(Lines::Two)?;
+    let mut hand_off = HandOff::start()?;
+    let table = Table::new(table_mib << 20)?;
+    let mut many_small = Gather::new(&table, MANY_SMALL)?;
+    let mut few_large = Gather::new(&table, FEW_LARGE)?;
+    let mut chunks: [Vec<Histogram>; 4] = Default::default();
+    let mut rates = Vec::new();
+    for _ in 0..20 {
+        chunks[0].push(one.chunk(50_000)?);
+        chunks[1].push(two.chunk(50_000)?);
+        chunks[2].push(many_small.chunk(2_000)?);
+        chunks[3].push(few_large.chunk(5_000)?);
+        rates.extend(hand_off.slices(5)?);
+    }
+    rates.sort_by(f64::total_cmp);
+    line("pingpong, one line", &chunks[0]);
+    line("pingpong, two lines", &chunks[1]);
+    println!("handoff: median {:.0}/s, best {:.0}/s", rates[rates.len() / 2], rates[rates.len() - 1]);
+    line("gather 512x128", &chunks[2]);
+    line("gather 32x512", &chunks[3]);
+    Ok(())
+}
+
+fn run(arguments: &[String]) -> reclane::error::Result<()> {
+    match arguments {
+        [command, role, rest @ ..] if command == bench::CHILD_COMMAND => {
+            child(role, rest.first().and_then(|cpu| cpu.parse().ok()))
+        }
+        _ => yardsticks(arguments.first().and_then(|m| m.parse().ok()).unwrap_or(64)),
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("reclane: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
