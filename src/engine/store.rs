@@ -24,5 +24,8 @@ pub fn builtin_store(settings: &Settings) -> Result<BuiltinStore> {
             Asked::Off => HugePages::Off,
         },
         dense_bytes_max: 0,
+        checkpoint_directory: Some(&settings.checkpoint_directory)
+            .filter(|directory| !directory.is_empty())
+            .map(Into::into),
     })
 }

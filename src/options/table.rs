@@ -180,6 +180,8 @@ option_table! {
 
     /// How often profile lines are written. 0: never.
     profile_interval_ms: u64 = Spec::milliseconds("rdma-rc-profile-interval-ms", "0", 0);
+    /// Directory of the built-in store's SAVE and LOAD. Empty: they are refused.
+    checkpoint_directory: String = Spec::new("checkpoint-directory", "", Kind::Text { max_bytes: 4095 }).server();
     /// The least important event that is written.
     log_level: LogLevel = Spec::choice("log-level", "info", LogLevel::WORDS);
     /// Where events are written: a file, or `stderr`. Empty: nowhere.
