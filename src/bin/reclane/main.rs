@@ -45,11 +45,57 @@ fn yardsticks(table_mib: usize) -> reclane::error::Result<()> {
     Ok(())
 }
 
+fn work(which: &[String]) -> reclane::error::Result<()> {
+    use bench::workload::{Kind, Run, Table, Workload};
+    let (client_cpu, server_cpu) = bench::host::two_cpus();
+    let changes = vec![
+        ("qps-per-client-per-shard".to_owned(), "4".to_owned()),
+        ("slots-per-qp".to_owned(), "8".to_owned()),
+        ("max-kv-num-per-request".to_owned(), "1024".to_owned()),
+        ("hash-method".to_owned(), "simple_mod".to_owned()),
+    ];
+    let shard = bench::service::Shard::start(changes, server_cpu)?;
+    bench::host::on_cpu(client_cpu, || {
+        let client = shard.client()?;
+        let clock = bench::clock::Clock::calibrate();
+        for (rows, row_bytes) in [(1, 64), (32, 512), (512, 128)] {
+            let table = Table::fill(&client, row_bytes, 64 << 20)?;
+            for kind in [Kind::Get, Kind::Put, Kind::Update] {
+                for depth in [1, 8, 32] {
+                    let name = format!("{kind:?} {rows}x{row_bytes} d{depth}");
+                    if !which.is_empty() && !which.iter().any(|w| name.contains(w.as_str())) {
+                        continue;
+                    }
+                    let workload = Workload { kind, rows, row_bytes, depth };
+                    let mut run = Run::new(&client, &table, workload, clock);
+                    let count = 200_000 / rows.max(1) * 2;
+                    run.chunk(count / 4)?;
+                    let mut rates = Vec::new();
+                    let mut all = Histogram::new();
+                    for _ in 0..9 {
+                        let (latencies, rate) = run.chunk(count)?;
+                        all.merge(&latencies);
+                        rates.push(rate);
+                    }
+                    rates.sort_by(f64::total_cmp);
+                    println!("{name}: p50 {} p99 {} ns, median {:.0}/s best {:.0}/s", all.quantile(0.5), all.quantile(0.99), rates[4], rates[8]);
+                    if kind != Kind::Get { Table::fill(&client, row_bytes, 64 << 20)?; }
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
 fn run(arguments: &[String]) -> reclane::error::Result<()> {
     match arguments {
+        [command, role, cpu, rest @ ..] if command == bench::CHILD_COMMAND && role == bench::service::ROLE => {
+            bench::service::child(cpu.parse().ok(), rest)
+        }
         [command, role, rest @ ..] if command == bench::CHILD_COMMAND => {
             child(role, rest.first().and_then(|cpu| cpu.parse().ok()))
         }
+        [command, which @ ..] if command == "work" => work(which),
         _ => yardsticks(arguments.first().and_then(|m| m.parse().ok()).unwrap_or(64)),
     }
 }

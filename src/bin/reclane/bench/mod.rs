@@ -5,6 +5,8 @@ pub mod clock;
 pub mod gather;
 pub mod histogram;
 pub mod host;
+pub mod service;
+pub mod workload;
 pub mod yardstick;
 
 /// The hidden subcommand that makes this program the other process of a yardstick. Its standard input is the memory

@@ -1,0 +1,216 @@
+//! One kind of request at one depth, over and over: how long each takes, and how many a second.
+
+use super::clock::{Clock, ticks};
+use super::histogram::Histogram;
+use reclane::engine::{Client, Request, Rows, Target, Token};
+use reclane::error::{Error, Result, Status};
+use reclane::ids::TableTag;
+use reclane::wire::payload::{Optimizer, TableSpec};
+use std::collections::VecDeque;
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Rows are read in place, each line of them, while the server still gathers.
+    Get,
+    /// Rows are copied from ordinary memory.
+    Put,
+    /// Gradients are copied from ordinary memory and applied with SGD.
+    Update,
+}
+
+/// A workload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Workload {
+    /// What is asked for.
+    pub kind: Kind,
+    /// Keys of one request.
+    pub rows: usize,
+    /// Bytes of a row.
+    pub row_bytes: usize,
+    /// Requests under way.
+    pub depth: usize,
+}
+
+/// A table of the bench on one client.
+#[derive(Debug)]
+pub struct Table {
+    tag: TableTag,
+    keys: u64,
+    floats: usize,
+    payload: Vec<f32>,
+}
+
+const FILL_KEYS: u64 = 1024;
+
+impl Table {
+    /// A table of `bytes` bytes, every row written: element `i` of key `k`'s row is `k + i`, exact below 2^24.
+    ///
+    /// # Errors
+    /// What the requests fail with.
+    pub fn fill(client: &Client, row_bytes: usize, bytes: u64) -> Result<Table> {
+        let keys = bytes / row_bytes as u64;
+        let floats = row_bytes / 4;
+        let spec = TableSpec {
+            name: format!("bench-{row_bytes}-{bytes}"),
+            num_embeddings: keys,
+            dim: u32::try_from(floats).unwrap_or(0),
+            optimizer: Optimizer::Sgd,
+            learning_rate: f32::MIN_POSITIVE,
+            epsilon: 0.0,
+            initial_accumulator: 0.0,
+        };
+        let tag = client.init_table(&spec)?;
+        let mut first = 0;
+        while first < keys {
+            let part: Vec<u64> = (first..keys.min(first + FILL_KEYS)).collect();
+            let rows: Vec<f32> = part.iter().flat_map(|key| (0..floats).map(|i| value(*key, i))).collect();
+            let rows = Rows::Flat { rows: rows.as_ptr(), count: rows.len() };
+            // SAFETY: the rows live until the call returns.
+            unsafe { client.call(&Request::Put { table: tag, keys: &part, rows }) }?;
+            first += FILL_KEYS;
+        }
+        Ok(Table { tag, keys, floats, payload: vec![0.0; 1024 * floats] })
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // the bench's tables have fewer than 2^24 keys that are checked
+fn value(key: u64, index: usize) -> f32 {
+    ((key & 0x00ff_ffff) + index as u64) as f32
+}
+
+/// A fast generator of keys (SplitMix64: Steele, Lea, Flood 2014).
+#[derive(Debug)]
+struct Keys {
+    state: u64,
+    below: u64,
+}
+
+impl Keys {
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        // The high half of a product is uniform below the bound, without a division.
+        ((u128::from(z) * u128::from(self.below)) >> 64) as u64
+    }
+}
+
+/// A workload in progress.
+#[derive(Debug)]
+pub struct Run<'a> {
+    client: &'a Client,
+    table: &'a Table,
+    workload: Workload,
+    clock: Clock,
+    random: Keys,
+    keys: Vec<u64>,
+    next: usize,
+    under_way: VecDeque<(Token, usize, u64)>,
+}
+
+/// Key batches made before the clock runs.
+const BATCHES: usize = 4096;
+
+impl<'a> Run<'a> {
+    /// Prepares a workload.
+    pub fn new(client: &'a Client, table: &'a Table, workload: Workload, clock: Clock) -> Run<'a> {
+        let mut random = Keys { state: 42, below: table.keys };
+        let batches = BATCHES.min((1 << 21) / workload.rows.max(1)).max(64);
+        let keys = (0..batches * workload.rows).map(|_| random.next()).collect();
+        Run { client, table, workload, clock, random, keys, next: 0, under_way: VecDeque::new() }
+    }
+
+    /// `count` requests: latencies of each, and requests per second.
+    ///
+    /// # Errors
+    /// What a request fails with; `CorruptResponse` when a row is not what was put.
+    pub fn chunk(&mut self, count: usize) -> Result<(Histogram, f64)> {
+        let mut latencies = Histogram::new();
+        let start = ticks();
+        for _ in 0..count {
+            if self.under_way.len() == self.workload.depth {
+                self.finish(&mut latencies)?;
+            }
+            self.begin()?;
+        }
+        while !self.under_way.is_empty() {
+            self.finish(&mut latencies)?;
+        }
+        let elapsed = self.clock.ns(ticks() - start).max(1);
+        Ok((latencies, count as f64 * 1e9 / elapsed as f64))
+    }
+
+    #[inline]
+    fn begin(&mut self) -> Result<()> {
+        let Workload { kind, rows, .. } = self.workload;
+        let at = self.next;
+        self.next = if at + 2 * rows > self.keys.len() { 0 } else { at + rows };
+        let keys = &self.keys[at..at + rows];
+        let table = self.table.tag;
+        let flat = || Rows::Flat { rows: self.table.payload.as_ptr(), count: rows * self.table.floats };
+        let request = match kind {
+            Kind::Get => Request::Get { table, keys, target: Target::InPlace },
+            Kind::Put => Request::Put { table, keys, rows: flat() },
+            Kind::Update => Request::UpdateFlat { table, keys, gradients: flat() },
+        };
+        let start = ticks();
+        // SAFETY: the table's payload lives as long as this run.
+        let token = unsafe { self.client.submit(&request) }?;
+        self.under_way.push_back((token, at, start));
+        Ok(())
+    }
+
+    #[inline]
+    fn finish(&mut self, latencies: &mut Histogram) -> Result<()> {
+        let Some((token, at, start)) = self.under_way.pop_front() else {
+            return Ok(());
+        };
+        if self.workload.kind == Kind::Get {
+            self.read(token, at)?;
+        } else {
+            self.client.wait(token, None)?;
+        }
+        self.client.revoke(token)?;
+        latencies.record(self.clock.ns(ticks() - start));
+        Ok(())
+    }
+
+    /// Reads every line of every row as soon as it is there, and checks it.
+    #[inline]
+    fn read(&mut self, token: Token, at: usize) -> Result<()> {
+        let Workload { rows, .. } = self.workload;
+        if rows * self.workload.row_bytes < 8192 {
+            self.client.wait(token, None)?;
+        }
+        let mut done = 0;
+        while done < rows {
+            let borrowed = self.client.borrow(token)?;
+            let ready = borrowed.rows_ready;
+            for row in done..ready {
+                let key = self.keys[at + row];
+                for line in (0..self.table.floats).step_by(16) {
+                    // SAFETY: row `row` is ready, and has `floats` elements.
+                    let got = unsafe { *borrowed.rows.add(row * self.table.floats + line) };
+                    if got.to_bits() != value(key, line).to_bits() {
+                        return Err(Error::new(Status::CorruptResponse, format!("key {key}: element {line} is {got}")));
+                    }
+                }
+            }
+            if done == ready {
+                core::hint::spin_loop();
+            }
+            done = ready;
+        }
+        Ok(())
+    }
+
+    /// Another set of keys for what follows.
+    pub fn reseed(&mut self) {
+        for key in &mut self.keys {
+            *key = self.random.next();
+        }
+    }
+}
