@@ -1,11 +1,43 @@
 //! The `reclane` command.
 
 mod bench;
+mod launch;
+mod options;
 
 use bench::gather::{FEW_LARGE, Gather, MANY_SMALL, Table};
 use bench::histogram::Histogram;
 use bench::yardstick::{HandOff, Lines, PingPong, child};
+use clap::{Parser, Subcommand};
 use std::process::ExitCode;
+
+/// RDMA transport for parameter servers: tools.
+#[derive(Parser)]
+#[command(name = "reclane", version, subcommand_required = true, arg_required_else_help = true)]
+struct Command {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// List all options of servers and clients: names, bounds, defaults, meaning.
+    Options(options::Arguments),
+    Launch(Box<launch::Arguments>),
+    /// Measure what this machine can do at best.
+    Bench {
+        /// Size of the table.
+        #[arg(long, default_value_t = 64)]
+        table_mib: usize,
+    },
+    /// What `bench` starts its other process as.
+    #[command(name = bench::CHILD_COMMAND, hide = true)]
+    Child {
+        role: String,
+        cpu: Option<usize>,
+    },
+    /// Print the version.
+    Version,
+}
 
 fn line(name: &str, chunks: &[Histogram]) {
     let mut whole = Histogram::new();
@@ -45,18 +77,21 @@ fn yardsticks(table_mib: usize) -> reclane::error::Result<()> {
     Ok(())
 }
 
-fn run(arguments: &[String]) -> reclane::error::Result<()> {
-    match arguments {
-        [command, role, rest @ ..] if command == bench::CHILD_COMMAND => {
-            child(role, rest.first().and_then(|cpu| cpu.parse().ok()))
+fn main() -> ExitCode {
+    match Command::parse().action {
+        Action::Options(arguments) => options::run(&arguments),
+        Action::Launch(arguments) => launch::run(&arguments),
+        Action::Bench { table_mib } => finish(yardsticks(table_mib)),
+        Action::Child { role, cpu } => finish(child(&role, cpu)),
+        Action::Version => {
+            println!("reclane {} wire {}", env!("CARGO_PKG_VERSION"), reclane::wire::WIRE_VERSION);
+            ExitCode::SUCCESS
         }
-        _ => yardsticks(arguments.first().and_then(|m| m.parse().ok()).unwrap_or(64)),
     }
 }
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match run(&arguments) {
+fn finish(result: reclane::error::Result<()>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("reclane: {error}");
