@@ -97,10 +97,7 @@ fn every_process_gets_its_flags_and_its_log_and_servers_are_stopped() {
         "--value_size=64",
     ]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    for shard in 0..2 {
-        let log = dir.log(&format!("server-{shard}"));
-        assert!(log.is_empty() || log.ends_with("stopped\n") || log == "up\n", "{log}");
-    }
+    assert!(dir.0.join("logs/server-0.log").exists() && dir.0.join("logs/server-1.log").exists());
     for client in 0..3 {
         let log = dir.log(&format!("client-{client}"));
         let head = format!("--global_id={} --num_server_processes=2 --num_client_processes=3", 2 + client);
@@ -133,6 +130,27 @@ fn a_server_that_ends_early_is_a_failure() {
 }
 
 #[test]
+fn servers_are_asked_to_stop_and_may_say_goodbye() {
+    let dir = Dir::new("goodbye");
+    let fifo = dir.fifo();
+    let trap = "trap 'echo stopped; exit 0' TERM";
+    let server = format!("exec 9<>{}\n{trap}\necho x >&9\nwhile :; do sleep 0.02; done", fifo.display());
+    let server = dir.script("server", &server);
+    // The client ends only after the server has its trap.
+    let client = dir.script("client", &format!("read line <{}", fifo.display()));
+    let path = with_stand_in_ssh(&dir);
+    for backend in ["local", "ssh"] {
+        let line = ["--execution-backend", backend, "--server-cmd", &server, "--client-cmd", &client];
+        let output = dir.launch(&line).env("PATH", &path).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        // The shell may also tell that its sleep was stopped, for the whole group was asked.
+        let log = dir.log("server-0");
+        assert!(log.ends_with("stopped\n"), "{backend}: {log}");
+    }
+    everybody_is_gone(&fifo);
+}
+
+#[test]
 fn a_server_that_does_not_stop_is_killed_and_named() {
     let dir = Dir::new("stubborn");
     let fifo = dir.fifo();
@@ -154,7 +172,8 @@ fn start_families(dir: &Dir, fifo: &Path, backend: &[&str]) -> Child {
     // A reader must be there for the writers to open the fifo.
     let reader = File::options().read(true).write(true).open(fifo).unwrap();
     let line = [backend, &["--follow=client-1", "--server-cmd", &family, "--client-cmd", &family]].concat();
-    let mut launch = dir.launch(&line).stderr(Stdio::inherit()).spawn().unwrap();
+    let path = with_stand_in_ssh(dir);
+    let mut launch = dir.launch(&line).env("PATH", path).stderr(Stdio::inherit()).spawn().unwrap();
     let mut output = BufReader::new(launch.stdout.take().unwrap());
     let mut up = String::new();
     output.read_line(&mut up).unwrap();
@@ -167,10 +186,14 @@ fn start_families(dir: &Dir, fifo: &Path, backend: &[&str]) -> Child {
 
 #[test]
 fn an_interruption_leaves_nobody() {
-    for (name, number) in [("int", libc::SIGINT), ("term", libc::SIGTERM)] {
+    let local = ["--server-count=2", "--client-count=2"];
+    let ssh = ["--execution-backend=ssh", "--client-processes-per-ip=2"];
+    for (name, number, backend) in
+        [("int", libc::SIGINT, local), ("term", libc::SIGTERM, local), ("ssh-int", libc::SIGINT, ssh)]
+    {
         let dir = Dir::new(name);
         let fifo = dir.fifo();
-        let mut launch = start_families(&dir, &fifo, &["--server-count=2", "--client-count=2"]);
+        let mut launch = start_families(&dir, &fifo, &backend);
         signal(&launch, number);
         assert_eq!(launch.wait().unwrap().code(), Some(128 + number));
         everybody_is_gone(&fifo);
@@ -216,9 +239,9 @@ fn what_cannot_run_is_refused_before_anything_starts() {
     }
 }
 
-/// A stand-in for ssh: runs its last argument with a shell, as sshd does on the other machine.
+/// A stand-in for ssh: runs its last argument with a shell that gets none of our signals, as on another machine.
 fn with_stand_in_ssh(dir: &Dir) -> String {
-    dir.script("ssh", "for last; do :; done\nexec sh -c \"$last\"");
+    dir.script("ssh", "for last; do :; done\nsetsid sh -c \"$last\"");
     format!("{}:{}", dir.0.display(), std::env::var("PATH").unwrap())
 }
 

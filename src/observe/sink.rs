@@ -6,6 +6,7 @@ use super::{events, subscriber};
 use crate::error::{Error, Result};
 use crate::options::LogLevel;
 use crate::sync::{Arc, Mutex, lock};
+use core::fmt;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
@@ -24,6 +25,17 @@ pub enum Sink {
     Callback(Callback),
 }
 
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Sink::None => f.write_str("None"),
+            Sink::Stderr => f.write_str("Stderr"),
+            Sink::File(path) => f.debug_tuple("File").field(path).finish(),
+            Sink::Callback(_) => f.write_str("Callback"),
+        }
+    }
+}
+
 impl Sink {
     /// What the option log-file says: empty, `stderr`, or a path.
     #[must_use]
@@ -39,6 +51,12 @@ impl Sink {
 /// Keeps a sink installed. Dropping it takes the sink away and waits until everything reported before is written.
 #[must_use]
 pub struct Guard(Option<Arc<Active>>);
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("installed", &self.0.is_some()).finish()
+    }
+}
 
 impl Guard {
     /// Events that this sink lost because its queue was full.

@@ -64,10 +64,12 @@ impl Running {
         }
     }
 
-    /// Asks it to stop: the whole group, and a process on another machine by the end of its input.
+    /// Asks it to stop: the whole group, or a process on another machine by the end of its input. The ssh of the latter is
+    /// left alone: it ends when that process has, with its exit code and its last words.
     pub fn ask_to_stop(&mut self) {
-        drop(self.child.stdin.take());
-        if self.ended.is_none() {
+        if self.plan.held_by_input {
+            drop(self.child.stdin.take());
+        } else if self.ended.is_none() {
             self.signal_group(libc::SIGTERM);
         }
     }

@@ -57,8 +57,8 @@ pub fn ssh(host: &str, words: &[String], environment: &[(String, String)]) -> Ve
     line
 }
 
-/// A script that runs these words and stops them when its standard input ends: with TERM, and with KILL five seconds later.
-/// ssh passes no signals on; its end closes the input, whatever ended it.
+/// A script that runs these words in a process group and stops the group when the script's standard input ends: with TERM,
+/// and with KILL five seconds later. ssh passes no signals on, but its end closes the input, whatever ended it.
 pub fn held(words: &[String], environment: &[(String, String)]) -> String {
     let mut command = String::new();
     if !environment.is_empty() {
@@ -69,10 +69,11 @@ pub fn held(words: &[String], environment: &[(String, String)]) -> String {
         }
     }
     command.push_str(&words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "));
-    // A background command's input is /dev/null, so the real one is kept as descriptor 3 for the guard alone.
+    // A background command's input is /dev/null, so the real one is kept as descriptor 3 for the guard alone. A background
+    // command leads no group, so setsid makes it one without a fork, and $child stays its number.
     format!(
-        "exec 3<&0 </dev/null; {command} 3<&- & child=$!; \
-         (cat <&3 >/dev/null; kill -TERM $child; sleep 5; kill -KILL $child) >/dev/null 2>&1 & guard=$!; \
-         exec 3<&-; wait $child; status=$?; kill $guard 2>/dev/null; exit $status"
+        "exec 3<&0 </dev/null; setsid {command} 3<&- & child=$!; \
+         (cat <&3 >/dev/null; kill -TERM -$child; sleep 5; kill -KILL -$child) >/dev/null 2>&1 & guard=$!; \
+         exec 3<&-; wait $child; status=$?; kill -KILL -$child 2>/dev/null; kill $guard 2>/dev/null; exit $status"
     )
 }
