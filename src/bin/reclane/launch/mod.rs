@@ -17,14 +17,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Two topologies, which do not mix. Generic: --server-shard-ips, --client-ips, --client-processes-per-ip. RC:
-/// --server-count, --client-count, --thread-num, all on this host. Without any of them: generic, one server and one
-/// client on this host.
+/// Start servers and clients, wait for the clients, stop the servers.
 ///
-/// Each process gets its number, the counts, the control plane's address and the namespace as flags, has a log of its own,
-/// and is stopped when a client fails, a server ends early, or the command is interrupted.
+/// There are two topologies, and they do not mix. Generic: --server-shard-ips, --client-ips, --client-processes-per-ip.
+/// RC, all on this host: --server-count, --client-count, --thread-num. Without any of them: one server and one client here.
+///
+/// Each process gets its number, the counts, the control plane's address and the namespace as flags, and a log of its own.
+/// All are stopped when a client fails, when a server ends early, and when the command is interrupted. The exit code is 0,
+/// that of the first process that failed, 124 when the clients took too long, 2 when nothing was started, or 128 + signal.
 #[derive(clap::Args, Debug, Clone)]
-#[command(verbatim_doc_comment)]
 pub struct Arguments {
     /// Generic: the hosts of the servers, one per shard, separated by commas.
     #[arg(long, value_delimiter = ',')]
