@@ -102,7 +102,8 @@ fn names_of_the_past_say_why_they_are_gone() {
 
 #[test]
 fn contradictions_name_both_sides() {
-    let cases: &[(Side, &[(&str, &str)], &[&str])] = &[
+    type Case<'a> = (Side, &'a [(&'a str, &'a str)], &'a [&'a str]);
+    let cases: &[Case<'_>] = &[
         (
             Side::Both,
             &[("async-depth", "17")],

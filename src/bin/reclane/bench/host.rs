@@ -152,7 +152,7 @@ impl Companion {
     pub fn start(role: &str, cpu: Option<usize>, memory: File) -> Result<Companion> {
         let program = std::env::current_exe().map_err(|e| Error::os("finding this program's own file", &e))?;
         let mut command = Command::new(program);
-        command.args([CHILD_COMMAND, role]).args(cpu.map(|c| c.to_string()));
+        command.args([CHILD_COMMAND, role, &cpu.map_or("-".to_owned(), |c| c.to_string())]);
         command.stdin(Stdio::from(memory)).stdout(Stdio::null());
         command.spawn().map(Companion).map_err(|e| Error::os("starting the other process of a yardstick", &e))
     }

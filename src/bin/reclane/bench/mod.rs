@@ -1,14 +1,24 @@
-//! `reclane bench`: what the machine can do (yardsticks), so that what the library does can be told as a ratio to it,
-//! taken in the same run.
+//! `reclane bench`: what the machine can do (yardsticks) and what the transport does (workloads), interleaved in one run,
+//! so that the second can be told as a ratio to the first.
 
 pub mod clock;
 pub mod gather;
 pub mod histogram;
 pub mod host;
+pub mod report;
 pub mod service;
 pub mod workload;
 pub mod yardstick;
 
-/// The hidden subcommand that makes this program the other process of a yardstick. Its standard input is the memory
-/// that both share; its arguments are those of [`yardstick::child`].
+use reclane::error::Result;
+
+/// The hidden subcommand that makes this program another process of the bench: role, core or `-`, more arguments.
 pub const CHILD_COMMAND: &str = "bench-child";
+
+/// The other process.
+///
+/// # Errors
+/// What its role fails with.
+pub fn child(role: &str, cpu: Option<usize>, rest: &[String]) -> Result<()> {
+    if role == service::ROLE { service::child(cpu, rest) } else { yardstick::child(role, cpu) }
+}

@@ -71,6 +71,29 @@ impl Shard {
         Client::open(&settings(&self.changes, Side::Client)?)
     }
 
+    /// Takes it off its core, so that it does not disturb what else is measured.
+    pub fn hold(&self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        if let Ok(pid) = libc::pid_t::try_from(self.child.id()) {
+            // SAFETY: takes no pointer; the child is not reaped before drop, so the number is not another process's.
+            unsafe { libc::kill(pid, signal) };
+        }
+    }
+
+    /// Memory of the shard's process that is in RAM; None when it cannot be read.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).ok()?;
+        Some(text.split_whitespace().nth(1)?.parse::<u64>().ok()? * 4096)
+    }
+
     /// CPU time that the shard's process has used so far, in clock ticks of the system; None when it cannot be read.
     pub fn cpu_ticks(&self) -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
@@ -81,6 +104,7 @@ impl Shard {
 
 impl Drop for Shard {
     fn drop(&mut self) {
+        self.resume();
         drop(self.child.stdin.take());
         // It ends with its input; when it does not, the wait is the caller's to see.
         let _ = self.child.wait();

@@ -206,11 +206,4 @@ impl<'a> Run<'a> {
         }
         Ok(())
     }
-
-    /// Another set of keys for what follows.
-    pub fn reseed(&mut self) {
-        for key in &mut self.keys {
-            *key = self.random.next();
-        }
-    }
 }

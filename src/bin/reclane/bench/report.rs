@@ -1,0 +1,276 @@
+//! The figures: rounds in which every yardstick and every workload has its turn, medians over the rounds, and ratios.
+
+use super::clock::Clock;
+use super::gather::{FEW_LARGE, Gather, MANY_SMALL, Table as Gathered};
+use super::host::{on_cpu, two_cpus};
+use super::service::{Changes, Shard};
+use super::workload::{Kind, Run, Table, Workload};
+use super::yardstick::{HandOff, Lines, PingPong};
+use reclane::engine::Client;
+use reclane::error::Result;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+/// Measure requests beside what this machine can do at best.
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// Size of the tables in MiB. Ratios are told for 64, which fits the caches of a server; larger ones are bound by
+    /// memory.
+    #[arg(long, default_value_t = 64)]
+    table_mib: u64,
+    /// Rounds; figures are medians over them.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Only workloads whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
+    /// Lanes of the client to the shard.
+    #[arg(long, default_value_t = 4)]
+    lanes: u32,
+    /// Slots of each lane.
+    #[arg(long, default_value_t = 8)]
+    slots: u32,
+    /// Further options of both ends, name=value.
+    #[arg(long = "set")]
+    set: Vec<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A workload with the names its figures have in the JSON object.
+struct Case {
+    name: &'static str,
+    workload: Workload,
+}
+
+const fn case(name: &'static str, kind: Kind, rows: usize, row_bytes: usize, depth: usize) -> Case {
+    Case { name, workload: Workload { kind, rows, row_bytes, depth } }
+}
+
+const CASES: &[Case] = &[
+    case("get_1x64_d1", Kind::Get, 1, 64, 1),
+    case("get_1x64_d32", Kind::Get, 1, 64, 32),
+    case("get_32x512_d1", Kind::Get, 32, 512, 1),
+    case("get_32x512_d8", Kind::Get, 32, 512, 8),
+    case("get_512x128_d1", Kind::Get, 512, 128, 1),
+    case("get_512x128_d32", Kind::Get, 512, 128, 32),
+    case("put_1x64_d1", Kind::Put, 1, 64, 1),
+    case("put_1x64_d32", Kind::Put, 1, 64, 32),
+    case("put_512x128_d1", Kind::Put, 512, 128, 1),
+    case("update_1x64_d1", Kind::Update, 1, 64, 1),
+    case("update_1x64_d32", Kind::Update, 1, 64, 32),
+    case("update_512x128_d1", Kind::Update, 512, 128, 1),
+];
+
+/// Bytes of rows that one turn of a workload moves at most, and requests that it makes at most: some tens of
+/// milliseconds.
+const TURN_BYTES: usize = 64 << 20;
+const TURN_REQUESTS: usize = 60_000;
+
+/// One figure per round.
+#[derive(Default)]
+struct Series(Vec<f64>);
+
+impl Series {
+    fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+}
+
+#[derive(Default)]
+struct Measured {
+    p50: Series,
+    p99: Series,
+    rate: Series,
+}
+
+struct Yardsticks<'a> {
+    one: PingPong,
+    two: PingPong,
+    hand_off: HandOff,
+    many_small: Gather<'a>,
+    few_large: Gather<'a>,
+    series: [Measured; 5],
+}
+
+impl<'a> Yardsticks<'a> {
+    fn new(gathered: &'a Gathered) -> Result<Yardsticks<'a>> {
+        Ok(Yardsticks {
+            one: PingPong::start(Lines::One)?,
+            two: PingPong::start(Lines::Two)?,
+            hand_off: HandOff::start()?,
+            many_small: Gather::new(gathered, MANY_SMALL)?,
+            few_large: Gather::new(gathered, FEW_LARGE)?,
+            series: Default::default(),
+        })
+    }
+
+    #[allow(clippy::cast_precision_loss)] // nanoseconds
+    fn turn(&mut self) -> Result<()> {
+        let histograms = [
+            self.one.chunk(60_000)?,
+            self.two.chunk(60_000)?,
+            self.many_small.chunk(2_000)?,
+            self.few_large.chunk(5_000)?,
+        ];
+        for (series, histogram) in self.series.iter_mut().zip(&histograms) {
+            series.p50.0.push(histogram.quantile(0.5) as f64);
+            series.p99.0.push(histogram.quantile(0.99) as f64);
+        }
+        self.series[4].rate.0.extend(self.hand_off.slices(6)?);
+        Ok(())
+    }
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// What a process, an option or a request fails with.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let mut figures = Map::new();
+    idle_and_start_up(arguments, &mut figures)?;
+    let gathered = Gathered::new(usize::try_from(arguments.table_mib << 20).unwrap_or(usize::MAX))?;
+    let mut yardsticks = Yardsticks::new(&gathered)?;
+    let (client_cpu, server_cpu) = two_cpus();
+    let shard = Shard::start(changes(arguments, arguments.lanes), server_cpu)?;
+    let mut measured: Vec<Measured> = CASES.iter().map(|_| Measured::default()).collect();
+    on_cpu(client_cpu, || {
+        let client = shard.client()?;
+        let clock = Clock::calibrate();
+        let table = |row_bytes| Table::fill(&client, row_bytes, arguments.table_mib << 20);
+        let tables = [(64, table(64)?), (512, table(512)?), (128, table(128)?)];
+        shard.hold();
+        for _ in 0..arguments.rounds.max(1) {
+            yardsticks.turn()?;
+            shard.resume();
+            turn(arguments, &client, &tables, clock, &mut measured)?;
+            shard.hold();
+        }
+        shard.resume();
+        Ok(())
+    })?;
+    collect(&yardsticks, &measured, arguments, &mut figures);
+    if arguments.json {
+        println!("{}", Value::Object(figures));
+    } else {
+        print(&figures);
+    }
+    Ok(())
+}
+
+fn wanted(arguments: &Arguments, case: &Case) -> bool {
+    arguments.only.as_ref().is_none_or(|part| case.name.contains(part.as_str()))
+}
+
+/// One turn of every workload.
+#[allow(clippy::cast_precision_loss)] // nanoseconds
+fn turn(
+    arguments: &Arguments,
+    client: &Client,
+    tables: &[(usize, Table)],
+    clock: Clock,
+    measured: &mut [Measured],
+) -> Result<()> {
+    for (case, series) in CASES.iter().zip(measured) {
+        let table = tables.iter().find(|(row_bytes, _)| *row_bytes == case.workload.row_bytes);
+        let Some((_, table)) = table.filter(|_| wanted(arguments, case)) else {
+            continue;
+        };
+        let mut run = Run::new(client, table, case.workload, clock);
+        let count = (TURN_BYTES / (case.workload.rows * case.workload.row_bytes)).min(TURN_REQUESTS);
+        run.chunk(count / 8)?;
+        let (latencies, rate) = run.chunk(count)?;
+        series.p50.0.push(latencies.quantile(0.5) as f64);
+        series.p99.0.push(latencies.quantile(0.99) as f64);
+        series.rate.0.push(rate);
+    }
+    Ok(())
+}
+
+fn changes(arguments: &Arguments, lanes: u32) -> Changes {
+    let fixed = [
+        ("qps-per-client-per-shard", lanes.to_string()),
+        ("slots-per-qp", arguments.slots.to_string()),
+        ("max-kv-num-per-request", "1024".to_owned()),
+        ("hash-method", "simple_mod".to_owned()),
+    ];
+    let given = arguments.set.iter().filter_map(|pair| pair.split_once('='));
+    let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    fixed.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(given).collect()
+}
+
+/// What a shard without traffic costs, and what lanes cost before any traffic.
+#[allow(clippy::cast_precision_loss)] // a few ticks and megabytes
+fn idle_and_start_up(arguments: &Arguments, figures: &mut Map<String, Value>) -> Result<()> {
+    let mut start_up = Vec::new();
+    for lanes in [1, 4, 16, 64] {
+        let shard = Shard::start(changes(arguments, lanes), None)?;
+        let start = reclane::time::now();
+        let client = shard.client()?;
+        let open_ms = reclane::time::now().since_ns(start) as f64 / 1e6;
+        let bytes = client.stats().lane_bytes as f64 / f64::from(lanes);
+        let resident = shard.resident_bytes().unwrap_or(0) as f64;
+        start_up.push(json!({
+            "lanes": lanes,
+            "client_open_ms": (open_ms * 10.0).round() / 10.0,
+            "client_mapped_bytes_per_lane": bytes,
+            "server_resident_bytes": resident,
+        }));
+        if lanes == 4 {
+            // SAFETY: takes no pointer.
+            let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64;
+            reclane::time::pause(Duration::from_millis(500));
+            let before = (shard.cpu_ticks().unwrap_or(0), reclane::time::now());
+            reclane::time::pause(Duration::from_secs(4));
+            let used = shard.cpu_ticks().unwrap_or(0) - before.0;
+            let elapsed_s = reclane::time::now().since_ns(before.1) as f64 / 1e9;
+            figures.insert("idle_server_cpu_fraction".into(), json!(used as f64 / ticks_per_second / elapsed_s));
+        }
+    }
+    figures.insert("start_up".into(), Value::Array(start_up));
+    Ok(())
+}
+
+fn collect(yardsticks: &Yardsticks<'_>, measured: &[Measured], arguments: &Arguments, figures: &mut Map<String, Value>) {
+    let [one, two, many_small, few_large, hand_off] = &yardsticks.series;
+    let mut put = |name: String, value: f64| {
+        if value.is_finite() {
+            figures.insert(name, json!(value));
+        }
+    };
+    put("pingpong_rtt_p50_ns".into(), one.p50.median());
+    put("pingpong_two_lines_rtt_p50_ns".into(), two.p50.median());
+    put("handoff_64_per_s".into(), hand_off.rate.median().round());
+    put("gather_512x128_ns".into(), many_small.p50.median());
+    put("gather_32x512_ns".into(), few_large.p50.median());
+    put("table_mib".into(), f64::from(u32::try_from(arguments.table_mib).unwrap_or(u32::MAX)));
+    for (case, series) in CASES.iter().zip(measured) {
+        put(format!("{}_p50_ns", case.name), series.p50.median());
+        put(format!("{}_p99_ns", case.name), series.p99.median());
+        put(format!("{}_per_s", case.name), series.rate.median().round());
+    }
+    let p50 = |name: &str| CASES.iter().zip(measured).find(|(c, _)| c.name == name).map_or(f64::NAN, |(_, m)| m.p50.median());
+    let rate = |name: &str| CASES.iter().zip(measured).find(|(c, _)| c.name == name).map_or(f64::NAN, |(_, m)| m.rate.median());
+    let ratios = [
+        ("get_1x64_d1_to_pingpong", p50("get_1x64_d1") / one.p50.median()),
+        ("get_1x64_d32_to_handoff", rate("get_1x64_d32") / hand_off.rate.median()),
+        ("get_512x128_d1_to_gather", p50("get_512x128_d1") / many_small.p50.median()),
+        ("put_to_get_1x64_d1", p50("put_1x64_d1") / p50("get_1x64_d1")),
+        ("update_to_put_1x64_d1", p50("update_1x64_d1") / p50("put_1x64_d1")),
+    ];
+    for (name, ratio) in ratios {
+        put(format!("ratio_{name}"), (ratio * 1000.0).round() / 1000.0);
+    }
+}
+
+fn print(figures: &Map<String, Value>) {
+    for (name, value) in figures {
+        match value {
+            Value::Array(rows) => rows.iter().for_each(|row| println!("{name}: {row}")),
+            other => println!("{name}: {other}"),
+        }
+    }
+}

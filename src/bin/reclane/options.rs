@@ -1,0 +1,56 @@
+//! `reclane options`.
+
+use reclane::options::{Kind, Spec, TABLE, help, markdown};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// As docs/options.md.
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+    /// As one JSON array.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let text = if arguments.markdown {
+        markdown()
+    } else if arguments.json {
+        format!("{:#}\n", Value::Array(TABLE.iter().map(object).collect()))
+    } else {
+        help()
+    };
+    // A reader that closes the pipe early (head, less) has seen what it wanted.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+fn object(spec: &Spec) -> Value {
+    let mut object = json!({
+        "name": spec.name,
+        "aliases": spec.aliases,
+        "field": spec.field,
+        "default": spec.default,
+        "unit": spec.unit,
+        "side": spec.side.word(),
+        "shapes_layout": spec.shapes_layout,
+        "variable": spec.variable(),
+        "environment": spec.environment,
+        "bounds": spec.bounds(),
+        "meaning": spec.meaning,
+    });
+    let (kind, limits) = match spec.kind {
+        Kind::Flag => ("flag", json!({})),
+        Kind::Number { min, max } => ("number", json!({ "min": min, "max": max })),
+        Kind::OptionalNumber { min, max } => ("optional_number", json!({ "min": min, "max": max })),
+        Kind::Choice(words) => ("choice", json!({ "words": words })),
+        Kind::Name { min_bytes, max_bytes } => ("name", json!({ "min_bytes": min_bytes, "max_bytes": max_bytes })),
+        Kind::Text { max_bytes } => ("text", json!({ "max_bytes": max_bytes })),
+    };
+    object["type"] = json!(kind);
+    object["limits"] = limits;
+    object
+}
