@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 
 /// One published offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub(super) struct Offer {
     /// The publisher's life.
-    pub incarnation: Incarnation,
+    pub(super) incarnation: Incarnation,
     /// Counted by the publisher.
-    pub version: u64,
+    pub(super) version: u64,
     /// The receiver's life for which it was made; none: any.
-    pub for_incarnation: Option<Incarnation>,
+    pub(super) for_incarnation: Option<Incarnation>,
     /// Opaque to the control plane.
-    pub bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// All offers, by (from, to).
