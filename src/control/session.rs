@@ -76,6 +76,10 @@ impl Plane {
 
     /// Takes one event.
     pub fn handle(&mut self, now: Tick, input: Input) -> Vec<Action> {
+        // An end goes before the deadlines that it may make void.
+        if let Input::Gone(session) = input {
+            self.remove(now, session, true);
+        }
         self.expire(now);
         match input {
             Input::Join { ticket, identity, member } => self.join(now, ticket, identity, member),
@@ -91,7 +95,7 @@ impl Plane {
             Input::Cancel(ticket) => {
                 self.drop_wait(ticket);
             }
-            Input::Gone(session) => self.remove(now, session, true),
+            Input::Gone(_) => {}
         }
         core::mem::take(&mut self.out)
     }
