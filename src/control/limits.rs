@@ -1,5 +1,7 @@
 //! Bounds on everything that a peer can make the control plane keep, and the times it lives by.
 
+#![forbid(unsafe_code)]
+
 use core::time::Duration;
 
 /// Largest lane offer. A queue pair's address takes tens of bytes, so this is thousands of lanes.

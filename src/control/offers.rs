@@ -1,5 +1,7 @@
 //! What members published for each other to connect their lanes.
 
+#![forbid(unsafe_code)]
+
 use super::limits::{OFFER_BYTES_MAX, OFFERS_BYTES_MAX, OFFERS_PER_MEMBER_MAX};
 use super::refusal::{Reason, Refusal};
 use super::types::Peer;

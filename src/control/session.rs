@@ -6,6 +6,8 @@
 //! Invariants: a name has one holder; a session has one name; offers belong to members that are here; a call is answered
 //! once. The property tests check them after every step.
 
+#![forbid(unsafe_code)]
+
 use super::barriers::Barriers;
 use super::identity::check_member;
 use super::limits::{CLIENTS_MAX, CONTENDERS_MAX, DUPLICATE_GRACE};
