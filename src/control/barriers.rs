@@ -3,6 +3,8 @@
 //! A participant that goes while it waits fails the barrier for all. Those who have not come yet are told when they
 //! come: the failed barrier is kept until all were told, or until the deadline of the last that waited.
 
+#![forbid(unsafe_code)]
+
 use super::limits::{BARRIERS_MAX, RELEASED_CALLS_MAX};
 use super::refusal::{Reason, Refusal};
 use super::types::Peer;

@@ -271,18 +271,18 @@ impl ControlClient {
         slot.wait().unwrap_or_else(|| Err(Error::new(Status::Closed, "this member has left the deployment")))
     }
 
+    /// One attempt: when it fails, the stream breaks in a moment and the others see a death instead.
     fn say_goodbye(&self) {
         // Relaxed: only a hint for the control thread.
         self.shared.leaving.store(true, Ordering::Relaxed);
-        if !matches!(&*self.shared.link.borrow(), Link::Up(_)) {
-            return;
-        }
-        // Without an answer the stream breaks in a moment, and the others see a death instead.
-        let outcome = self.call(GOODBYE_TIMEOUT, |mut stub, session, _| async move {
-            stub.leave(proto::LeaveRequest { session: Some(session) }).await
+        let Link::Up(mut up) = self.shared.link.borrow().clone() else { return };
+        let (slot, filler) = Slot::new();
+        self.handle.spawn(async move {
+            let goodbye = up.stub.leave(proto::LeaveRequest { session: Some(up.session) });
+            filler.fill(tokio::time::timeout(GOODBYE_TIMEOUT, goodbye).await.is_ok_and(|answer| answer.is_ok()));
         });
-        if let Err(error) = outcome {
-            tracing::warn!(event = "control_goodbye_failed", %error);
+        if slot.wait() != Some(true) {
+            tracing::warn!(event = "control_goodbye_failed", address = self.shared.address);
         }
     }
 

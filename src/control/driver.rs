@@ -1,7 +1,7 @@
 //! The control thread of one member: reads the stream, and joins again when it breaks.
 
 use super::codec::{self, proto};
-use super::limits::RETRY_LOST_MAX;
+use super::limits::{CONNECT_TIMEOUT, RETRY_LOST_MAX};
 use super::link::{Failure, Joined, Link, Shared, Up, failure};
 use super::types::{Peer, Role};
 use crate::sync::{Ordering, lock};
@@ -44,9 +44,12 @@ pub(super) async fn keep(shared: &Shared, first: Joined) {
 async fn join_again(shared: &Shared, role: Role) -> Joined {
     let mut attempt = 0;
     loop {
-        match shared.join(role).await {
-            Ok(joined) => return joined,
-            Err(failure) => {
+        match tokio::time::timeout(CONNECT_TIMEOUT, shared.join(role)).await {
+            Ok(Ok(joined)) => return joined,
+            Err(_) => {
+                shared.link.send_replace(Link::Down(Failure::Unreachable("it does not answer".to_string())));
+            }
+            Ok(Err(failure)) => {
                 if attempt == 0
                     && let Failure::Refused(refusal) = &failure
                 {

@@ -65,7 +65,7 @@ impl Events {
             if core::mem::take(&mut inner.woken) || inner.closed || left.is_zero() {
                 return None;
             }
-            inner = self.changed.wait_timeout(inner, left).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            inner = self.changed.wait_timeout(inner, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
         }
     }
 }
@@ -91,7 +91,7 @@ impl<T> Slot<T> {
     pub(super) fn wait(&self) -> Option<T> {
         let mut value = lock(&self.value);
         while value.0.is_none() && !value.1 {
-            value = self.filled.wait(value).unwrap_or_else(std::sync::PoisonError::into_inner);
+            value = self.filled.wait(value).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
         value.0.take()
     }

@@ -111,6 +111,9 @@ impl Hub {
                     if tokio::time::timeout(deadline.remaining(), self.rearm.notified()).await.is_ok() {
                         continue;
                     }
+                    // After a stall deadlines and news come together. The news go first: an id's holder whose stream has
+                    // broken meanwhile must not keep its successor out.
+                    tokio::task::yield_now().await;
                     let mut unclaimed = Vec::new();
                     let mut inner = lock(&self.inner);
                     let now = time::now();

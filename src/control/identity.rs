@@ -1,5 +1,7 @@
 //! Whether a joining process belongs to this deployment.
 
+#![forbid(unsafe_code)]
+
 use super::limits::{LAYOUT_BYTES_MAX, NAME_BYTES_MAX};
 use super::refusal::{Reason, Refusal};
 use super::types::{Identity, Member, Role};

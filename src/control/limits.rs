@@ -1,5 +1,7 @@
 //! Bounds on everything that a peer can make the control plane keep, and the times it lives by.
 
+#![forbid(unsafe_code)]
+
 use core::time::Duration;
 
 /// Largest lane offer. A queue pair's address takes tens of bytes, so this is thousands of lanes.
@@ -51,7 +53,8 @@ pub const RETRY_FIRST: Duration = Duration::from_millis(10);
 pub const RETRY_JOINING_MAX: Duration = Duration::from_millis(200);
 /// Longest pause while a running process has lost the control plane: many members come back at once.
 pub const RETRY_LOST_MAX: Duration = Duration::from_millis(1000);
-/// One attempt to connect takes at most this long, so that a lost packet does not eat the whole deadline.
+/// One attempt to connect, and one to join again, takes at most this long, so that a lost packet does not eat the whole
+/// deadline.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// After a restart of the control plane, members that do not come back within this time are held to be dead. Several
 /// times the longest pause between attempts.
@@ -59,6 +62,6 @@ pub const RESETTLE: Duration = Duration::from_secs(10);
 /// How long a goodbye may take before the member just goes.
 pub const GOODBYE_TIMEOUT: Duration = Duration::from_millis(1000);
 /// The control plane answers a wait at its deadline; the caller gives the answer this much time to arrive.
-pub const ANSWER_SLACK: Duration = Duration::from_millis(500);
+pub const ANSWER_SLACK: Duration = Duration::from_secs(2);
 /// Events that wait for the engine. Older ones are dropped beyond it, with a warning.
 pub const EVENTS_MAX: usize = 65536;

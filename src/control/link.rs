@@ -95,9 +95,11 @@ impl Shared {
     pub(super) fn pause_before(&self, attempt: u32, most: Duration) -> Duration {
         let full = RETRY_FIRST.saturating_mul(1 << attempt.min(16)).min(most);
         // Half of it is fixed, half is spread by a hash of who asks and how often.
-        let seed = (self.member.incarnation.0 as u64) ^ u64::from(attempt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let spread = seed.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32;
-        full / 2 + (full / 2).mul_f64(spread as f64 / f64::from(u32::MAX))
+        let who = u64::try_from(self.member.incarnation.0 >> 64).unwrap_or(0);
+        let seed = who ^ u64::from(attempt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let spread = seed.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 54;
+        let half_ns = u64::try_from(full.as_nanos() / 2).unwrap_or(u64::MAX);
+        Duration::from_nanos(half_ns.saturating_add(half_ns / 1024 * spread))
     }
 
     /// Joins, trying again until the deadline while nobody listens.

@@ -1,5 +1,7 @@
 //! What goes into the control plane's state machine and what comes out.
 
+#![forbid(unsafe_code)]
+
 use super::refusal::Refusal;
 use super::types::{Identity, Member, Peer};
 use crate::ids::{Incarnation, ShardId};

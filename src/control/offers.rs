@@ -1,5 +1,7 @@
 //! What members published for each other to connect their lanes.
 
+#![forbid(unsafe_code)]
+
 use super::limits::{OFFER_BYTES_MAX, OFFERS_BYTES_MAX, OFFERS_PER_MEMBER_MAX};
 use super::refusal::{Reason, Refusal};
 use super::types::Peer;
@@ -9,15 +11,15 @@ use std::collections::BTreeMap;
 
 /// One published offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub(super) struct Offer {
     /// The publisher's life.
-    pub incarnation: Incarnation,
+    pub(super) incarnation: Incarnation,
     /// Counted by the publisher.
-    pub version: u64,
+    pub(super) version: u64,
     /// The receiver's life for which it was made; none: any.
-    pub for_incarnation: Option<Incarnation>,
+    pub(super) for_incarnation: Option<Incarnation>,
     /// Opaque to the control plane.
-    pub bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// All offers, by (from, to).

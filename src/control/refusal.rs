@@ -1,5 +1,7 @@
 //! Why the control plane said no.
 
+#![forbid(unsafe_code)]
+
 use super::limits::MESSAGE_BYTES_MAX;
 use crate::error::{Error, Status};
 

@@ -1,5 +1,7 @@
 //! What members ask of the control plane: offers, readiness, barriers.
 
+#![forbid(unsafe_code)]
+
 use super::barriers::Arrival;
 use super::identity::check_name;
 use super::limits::{CLIENTS_MAX, WAITS_PER_MEMBER_MAX};

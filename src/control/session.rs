@@ -6,6 +6,8 @@
 //! Invariants: a name has one holder; a session has one name; offers belong to members that are here; a call is answered
 //! once. The property tests check them after every step.
 
+#![forbid(unsafe_code)]
+
 use super::barriers::Barriers;
 use super::identity::check_member;
 use super::limits::{CLIENTS_MAX, CONTENDERS_MAX, DUPLICATE_GRACE};
@@ -76,6 +78,10 @@ impl Plane {
 
     /// Takes one event.
     pub fn handle(&mut self, now: Tick, input: Input) -> Vec<Action> {
+        // An end goes before the deadlines that it may make void.
+        if let Input::Gone(session) = input {
+            self.remove(now, session, true);
+        }
         self.expire(now);
         match input {
             Input::Join { ticket, identity, member } => self.join(now, ticket, identity, member),
@@ -91,7 +97,7 @@ impl Plane {
             Input::Cancel(ticket) => {
                 self.drop_wait(ticket);
             }
-            Input::Gone(session) => self.remove(now, session, true),
+            Input::Gone(_) => {}
         }
         core::mem::take(&mut self.out)
     }

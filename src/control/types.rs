@@ -1,5 +1,7 @@
 //! What the control plane is told and what it tells, as plain values.
 
+#![forbid(unsafe_code)]
+
 use crate::ids::{ClientId, Epoch, Incarnation, ShardId};
 use core::fmt;
 

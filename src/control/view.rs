@@ -3,6 +3,8 @@
 //! Pure: handed what the stream says and the time, it returns events. It makes a restart of the control plane invisible:
 //! news that the engine has had already are not repeated, and members that do not come back are reported as dead.
 
+#![forbid(unsafe_code)]
+
 use super::limits::RESETTLE;
 use super::messages::Notice;
 use super::types::{Event, Peer};

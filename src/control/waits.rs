@@ -1,5 +1,7 @@
 //! Calls that wait: found by what they wait for, by their deadline, and by themselves.
 
+#![forbid(unsafe_code)]
+
 use super::messages::{SessionId, Ticket};
 use super::types::{Identity, Member, Peer};
 use crate::ids::{ClientId, ShardId};

@@ -199,3 +199,48 @@ fn a_call_that_is_taken_back_frees_its_place() {
     });
     a.barrier("b", 1, LONG).unwrap();
 }
+
+/// Passes bytes on between a member and the control plane until it is told to keep them, with both connections open:
+/// what a cable that was pulled looks like.
+struct Proxy {
+    port: u16,
+    cut: crate::sync::Arc<crate::sync::AtomicBool>,
+}
+
+impl Proxy {
+    fn before(plane: &ControlPlane) -> Proxy {
+        let listener = TcpListener::bind((HOST, 0)).unwrap();
+        let proxy = Proxy { port: listener.local_addr().unwrap().port(), cut: crate::sync::Arc::default() };
+        let (cut, to) = (proxy.cut.clone(), plane.port());
+        std::thread::spawn(move || {
+            let inside = listener.accept().unwrap().0;
+            let outside = TcpStream::connect((HOST, to)).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| pass_on(&inside, &outside, &cut));
+                pass_on(&outside, &inside, &cut);
+            });
+        });
+        proxy
+    }
+}
+
+fn pass_on(mut from: &TcpStream, mut to: &TcpStream, cut: &crate::sync::AtomicBool) {
+    let mut bytes = [0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if !cut.load(Ordering::Relaxed) && to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_cable_that_was_pulled_is_noticed_on_both_sides() {
+    let plane = plane(1);
+    let a = join(&plane, 1, &server(0));
+    let proxy = Proxy::before(&plane);
+    let far = client(1);
+    let behind = ControlClient::join(HOST, proxy.port, LONG, &identity(1), &far).unwrap();
+    proxy.cut.store(true, Ordering::Relaxed);
+    await_event(&behind, Event::ControlPlaneLost);
+    await_event(&a, Event::MemberLeft { peer: behind.me(), incarnation: far.incarnation, died: true });
+}

@@ -21,11 +21,12 @@ fn child_port() -> Option<u16> {
     Some(std::env::var(PORT).ok()?.parse().unwrap())
 }
 
-/// Waits until the child says it.
-fn await_line(child: &mut Child, wanted: &str) {
+/// Waits until the child says it. What it says afterwards can still be read, so that it is not ended by saying it.
+fn await_line(child: &mut Child, wanted: &str) -> impl Iterator<Item = String> + use<> {
     let output = child.stdout.take().unwrap();
     let mut lines = BufReader::new(output).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains(wanted)), "the child ended without '{wanted}'");
+    lines
 }
 
 #[test]
@@ -46,7 +47,7 @@ fn a_killed_process_is_seen_at_once_and_leaves_nothing() {
     let plane = plane(1);
     let a = join(&plane, 1, &server(0));
     let mut doomed = child("child_waits_in_a_barrier", plane.port());
-    await_line(&mut doomed, "I wait");
+    let _output = await_line(&mut doomed, "I wait");
     let name = Peer::Client(ClientId(1));
     assert_eq!(a.get_lanes(name, LONG).unwrap(), b"mortal");
     let Some(Event::LanesPublished { incarnation, .. }) = a.next_event(LONG) else { panic!("it published") };
@@ -95,7 +96,7 @@ fn child_lives_many_lives() {
 #[test]
 fn two_hundred_lives_leave_no_descriptor_and_no_thread() {
     let mut child = child("child_lives_many_lives", 0);
-    await_line(&mut child, "nothing is left");
+    await_line(&mut child, "nothing is left").for_each(drop);
     assert!(child.wait().unwrap().success());
 }
 
