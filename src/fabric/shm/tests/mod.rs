@@ -1,5 +1,9 @@
 //! The contract on this provider, and what only this provider has.
 
+mod hostile;
+mod process;
+mod shared;
+
 use super::{Shm, ShmOptions};
 use crate::fabric::conformance::conformance_suite;
 

@@ -1,0 +1,130 @@
+//! One process: what its queue pairs share and what they do not.
+
+use super::super::memory::HugePages;
+use super::super::{Shm, ShmOptions};
+use super::open;
+use crate::error::Status;
+use crate::fabric::conformance::pair::{CONFIG, End, PATIENCE, Pair, until};
+use crate::fabric::{Access, Fabric, Qp, QpConfig, QpState, Region, WorkOp};
+use crate::sync::Arc;
+
+#[test]
+fn a_region_exposed_through_many_queue_pairs_is_mapped_once() {
+    let (left, right) = (Arc::new(open()), Arc::new(open()));
+    let memory = right.allocate(1 << 20, Access::ALL).expect("region");
+    let pairs: Vec<Pair<Shm>> = (0..4)
+        .map(|_| Pair { a: End::new(Arc::clone(&left)), b: End::exposing(Arc::clone(&right), memory.clone()) })
+        .collect();
+    let windows: Vec<_> = pairs
+        .iter()
+        .map(|pair| {
+            pair.connect();
+            pair.a.qp.window(pair.b.at(0), 1 << 20, Access::ALL).expect("window")
+        })
+        .collect();
+    assert!(windows.iter().all(|window| *window == windows[0]));
+    // The mapping lives as long as one of them.
+    let mut pairs = pairs;
+    let last = pairs.pop().expect("pair");
+    drop(pairs);
+    last.works();
+    assert_eq!(last.a.qp.window(last.b.at(0), 8, Access::ALL), Some(windows[0]));
+}
+
+#[test]
+fn a_window_stays_the_same_over_reset_and_reconnect() {
+    let pair = Pair::connected(&open);
+    let before = pair.a.qp.window(pair.b.at(0), 8, Access::ALL);
+    for end in [&pair.a, &pair.b] {
+        end.qp.modify(QpState::Err).expect("err");
+        end.qp.modify(QpState::Reset).expect("reset");
+    }
+    assert_eq!(pair.a.qp.window(pair.b.at(0), 8, Access::ALL), None);
+    pair.connect();
+    assert!(before.is_some());
+    assert_eq!(pair.a.qp.window(pair.b.at(0), 8, Access::ALL), before);
+}
+
+#[test]
+fn another_generation_is_refused() {
+    let pair = Pair::new(&open);
+    let config = QpConfig { generation: CONFIG.generation + 1, ..CONFIG };
+    let cq = pair.a.fabric.create_cq(16).expect("completion queue");
+    let other = pair.a.fabric.create_qp(&config, &[], &cq, &cq, None).expect("queue pair");
+    let refused = other.connect(&pair.b.qp.address(), PATIENCE).unwrap_err();
+    assert_eq!(refused.status, Status::ShardUnreachable);
+    assert!(refused.message.contains("generation"), "{refused}");
+    pair.connect();
+}
+
+#[test]
+fn a_queue_pair_has_one_peer_only() {
+    let pair = Pair::connected(&open);
+    let third = End::<Shm>::new(Arc::new(open()));
+    let refused = third.qp.connect(&pair.b.qp.address(), PATIENCE).unwrap_err();
+    assert_eq!((refused.status, third.qp.state()), (Status::ShardUnreachable, QpState::Reset));
+    pair.works();
+    // Fetched by one peer, it does not connect to another.
+    let (fetched, stranger) = (End::<Shm>::new(Arc::new(open())), End::<Shm>::new(Arc::new(open())));
+    third.qp.connect(&fetched.qp.address(), PATIENCE).expect("connect");
+    let refused = fetched.qp.connect(&stranger.qp.address(), PATIENCE).unwrap_err();
+    assert_eq!(refused.status, Status::ShardUnreachable);
+    fetched.qp.connect(&third.qp.address(), PATIENCE).expect("the right one");
+}
+
+#[test]
+fn a_process_can_be_its_own_peer() {
+    let fabric = Arc::new(open());
+    let pair = Pair { a: End::new(Arc::clone(&fabric)), b: End::new(fabric) };
+    pair.connect();
+    pair.works();
+}
+
+#[test]
+fn a_closed_fabric_is_a_peer_that_is_gone() {
+    let Pair { a, b } = Pair::connected(&open);
+    let End { fabric, qp, .. } = b;
+    // The queue pair keeps the fabric's thread: the connection outlives the handle.
+    drop(fabric);
+    a.run(
+        WorkOp::FetchAdd(1),
+        8,
+        crate::fabric::RemoteAddr { address: b.memory.address().iova, rkey: b.memory.address().rkey },
+    );
+    assert_eq!((a.qp.state(), qp.state()), (QpState::Rts, QpState::Rts));
+    // Closed in order, it says goodbye first.
+    drop(qp);
+    until("ERR", || (a.qp.state() == QpState::Err).then_some(()));
+    assert!(a.qp.cause().is_some_and(|cause| !cause.peer_gone));
+}
+
+#[test]
+fn huge_pages_are_used_or_refused_as_asked() {
+    for huge_pages in [HugePages::Off, HugePages::Auto, HugePages::On] {
+        let fabric = Shm::open(ShmOptions { huge_pages }).expect("shm opens");
+        match fabric.allocate(3 << 20, Access::ALL) {
+            Ok(region) => {
+                assert_eq!(region.bytes(), 3 << 20);
+                assert_eq!(region.address().bytes, 3 << 20);
+            }
+            // A machine without huge pages: only the demand for them fails.
+            Err(error) => {
+                assert_eq!(huge_pages, HugePages::On);
+                assert!(matches!(error.status, Status::ResourceLimit | Status::OsError), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn absurd_sizes_are_refused() {
+    let fabric = open();
+    for bytes in [usize::MAX, usize::MAX / 2, 1 << 60] {
+        let refused = fabric.allocate(bytes, Access::ALL).map(|_| ()).unwrap_err();
+        assert!(matches!(refused.status, Status::ResourceLimit | Status::OsError), "{refused}");
+    }
+    let cq = fabric.create_cq(u32::MAX).expect("only a hint");
+    let config = QpConfig { max_recv_wr: u32::MAX, ..CONFIG };
+    let refused = fabric.create_qp(&config, &[], &cq, &cq, None).map(|_| ()).unwrap_err();
+    assert_eq!(refused.status, Status::InvalidArgument);
+}
