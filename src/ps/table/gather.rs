@@ -1,5 +1,6 @@
 //! GET: rows of a batch of keys, one after the other, into one place.
 
+use super::index::fetch_row;
 use super::locks::Stripes;
 use super::one::{ABSENT, Table};
 use crate::wire::RpcStatus;
@@ -68,13 +69,16 @@ impl Gather<'_> {
 
     /// Address of a key's row, NULL if missing; the row is asked for.
     #[inline(always)]
-    fn locate<const ROW: usize>(&self, key: u64) -> Result<*const u8, RpcStatus> {
+    fn locate<const ROW: usize, const LOCKED: bool>(&self, key: u64) -> Result<*const u8, RpcStatus> {
         let row = self.table.find(key)?;
         if row == ABSENT {
             return Ok(core::ptr::null());
         }
         let address = self.table.rows.address(row).cast_const();
-        self.table.fetch_row(address, self.row_bytes::<ROW>());
+        fetch_row(address, self.row_bytes::<ROW>());
+        if LOCKED && let Some(stripes) = self.stripes {
+            stripes.fetch(address);
+        }
         Ok(address)
     }
 
@@ -93,20 +97,20 @@ impl Gather<'_> {
             self.keys.iter().take(2 * AHEAD).for_each(|key| self.table.fetch_index(*key));
         }
         for (i, key) in self.keys.iter().take(AHEAD).enumerate() {
-            ring[i] = self.locate::<ROW>(*key)?;
+            ring[i] = self.locate::<ROW, LOCKED>(*key)?;
         }
         let mut missing = 0;
         let mut out = self.out;
         for i in 0..self.keys.len() {
             let source = ring[i % RING];
             if let Some(next) = self.keys.get(i + AHEAD) {
-                ring[(i + AHEAD) % RING] = self.locate::<ROW>(*next)?;
+                ring[(i + AHEAD) % RING] = self.locate::<ROW, LOCKED>(*next)?;
                 if hashed && let Some(later) = self.keys.get(i + 2 * AHEAD) {
                     self.table.fetch_index(*later);
                 }
             } else if let Some(next) = self.ahead.get(i + AHEAD - self.keys.len().max(AHEAD)) {
                 // Only a hint: whether this shard owns the key is the next call's business.
-                let _ = self.locate::<ROW>(*next);
+                let _ = self.locate::<ROW, LOCKED>(*next);
             }
             // SAFETY: out has room for a row per key.
             unsafe {

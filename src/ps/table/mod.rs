@@ -125,7 +125,7 @@ impl BuiltinStore {
         if options.workers == 0 || options.workers > WORKERS_MAX {
             return bounds(format!("workers {} must be 1..={WORKERS_MAX}", options.workers));
         }
-        if options.value_size % 4 != 0 || options.value_size / 4 > DIM_MAX {
+        if !options.value_size.is_multiple_of(4) || options.value_size / 4 > DIM_MAX {
             let most = DIM_MAX * 4;
             return bounds(format!("value_size {} must be a multiple of 4 up to {most}", options.value_size));
         }
@@ -185,6 +185,7 @@ impl BuiltinStore {
             memory: &self.memory,
             dense_bytes_max: self.dense_bytes_max,
             seed: self.seed,
+            huge_pages: self.options.huge_pages != HugePages::Off,
         };
         let table = Box::new(Table::new(tag, spec, &place)?);
         // Release: pairs with `table`.
@@ -238,10 +239,7 @@ impl BuiltinStore {
             let mut inside = self.enter(worker)?;
             while table.is_short_of(keys, workers) {
                 drop(inside.take());
-                let _alone = self.gate.as_ref().map(Gate::enter_alone);
-                // SAFETY: everybody else is outside, or this is the only worker.
-                unsafe { table.grow(keys.len(), workers) };
-                drop(_alone);
+                self.grow(table, keys.len()).map_err(|error| self.report(table, &Stopped::Memory(error)))?;
                 inside = self.enter(worker)?;
             }
             let first = rows.first.wrapping_add(part * PART_KEYS * rows.stride);
@@ -250,6 +248,14 @@ impl BuiltinStore {
             change(&scatter).map_err(|stopped| self.report(table, &stopped))?;
         }
         Ok(())
+    }
+
+    /// Makes room in a table's index for each worker to add so many keys. The caller is outside the gate.
+    #[cold]
+    fn grow(&self, table: &Table, keys: usize) -> Result<()> {
+        let _alone = self.gate.as_ref().map(Gate::enter_alone);
+        // SAFETY: everybody else is outside, or this is the only worker.
+        unsafe { table.grow(keys, self.options.workers as usize) }
     }
 
     #[cold]
