@@ -55,6 +55,8 @@ const TABLES_MAX: usize = 1 << 16;
 const WORKERS_MAX: u32 = 1 << 12;
 /// Keys of a write between two looks at the room in the index.
 const PART_KEYS: usize = 256;
+/// Keys of a hint that are followed; more would push each other out of the nearest cache.
+const HINTED_KEYS_MAX: usize = 32;
 /// Name of the table with tag 0.
 const DEFAULT_TABLE: &str = "default";
 /// Learning rate of the default table.
@@ -304,6 +306,14 @@ impl Store for BuiltinStore {
     #[inline]
     fn shape(&self, table: TableTag) -> Option<TableShape> {
         self.table(table).ok().map(|table| TableShape { dim: table.spec.dim })
+    }
+
+    /// Only rows that are found by key number are fetched: the hash index may be growing at this moment.
+    #[inline]
+    fn prefetch(&self, table: TableTag, keys: &[u64]) {
+        if let Ok(table) = self.table(table) {
+            keys.iter().take(HINTED_KEYS_MAX).for_each(|key| table.hint(*key));
+        }
     }
 
     unsafe fn get(

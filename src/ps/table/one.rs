@@ -1,7 +1,7 @@
 //! One table of one shard: keys, rows, and how the two meet.
 
 use super::arena::RowMemory;
-use super::index::{HashIndex, Presence, Zeroed, fetch_line};
+use super::index::{HashIndex, Presence, Zeroed, fetch_line, fetch_row};
 use super::optimizer::{make_fresh, state_bytes};
 use super::rows::{Rows, stride_of};
 use crate::error::Result;
@@ -136,6 +136,21 @@ impl Table {
                 fetch_line(core::ptr::from_ref(&rows[key as usize]).cast());
             }
             _ => self.hash().fetch(key),
+        }
+    }
+
+    /// Asks for the row of a key that has one by its number. Safe beside growth: such rows and their array stay.
+    #[inline]
+    pub fn hint(&self, key: u64) {
+        let row = match &self.keying {
+            _ if key >= self.dense_keys => return,
+            Keying::Direct(_) => self.router.local(key, self.shard).map(|local| local as u32),
+            // Acquire: pairs with `make_row`, so that the row has an address.
+            Keying::Mapped(rows) => rows[key as usize].load(Ordering::Acquire).checked_sub(1),
+            Keying::Hashed => None,
+        };
+        if let Some(row) = row {
+            fetch_row(self.rows.address(row), self.row_bytes);
         }
     }
 
