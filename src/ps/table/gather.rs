@@ -1,11 +1,15 @@
 //! GET: rows of a batch of keys, one after the other, into one place.
 
+use super::index::fetch_row;
 use super::locks::Stripes;
 use super::one::{ABSENT, Table};
 use crate::wire::RpcStatus;
 
-/// Rows asked for ahead of the one being copied. 16 to 32 measured best on rows that come from memory.
-const AHEAD: usize = 24;
+/// Rows asked for ahead of the one being copied. 16 to 32 measured best on short rows that come from memory.
+const AHEAD_MAX: usize = 24;
+/// Of long rows fewer: the processor keeps track of so many lines at once.
+const AHEAD_LINES: usize = 48;
+const AHEAD_MIN: usize = 4;
 const RING: usize = 32;
 
 /// One GET.
@@ -68,13 +72,16 @@ impl Gather<'_> {
 
     /// Address of a key's row, NULL if missing; the row is asked for.
     #[inline(always)]
-    fn locate<const ROW: usize>(&self, key: u64) -> Result<*const u8, RpcStatus> {
+    fn locate<const ROW: usize, const LOCKED: bool>(&self, key: u64) -> Result<*const u8, RpcStatus> {
         let row = self.table.find(key)?;
         if row == ABSENT {
             return Ok(core::ptr::null());
         }
         let address = self.table.rows.address(row).cast_const();
-        self.table.fetch_row(address, self.row_bytes::<ROW>());
+        fetch_row(address, self.row_bytes::<ROW>());
+        if LOCKED && let Some(stripes) = self.stripes {
+            stripes.fetch(address);
+        }
         Ok(address)
     }
 
@@ -87,26 +94,27 @@ impl Gather<'_> {
             // SAFETY: the caller's promise.
             return unsafe { self.one::<ROW, LOCKED>(*key) };
         }
+        let ahead = (AHEAD_LINES * 64 / row_bytes).clamp(AHEAD_MIN, AHEAD_MAX);
         let mut ring = [core::ptr::null(); RING];
         let hashed = !self.table.is_direct();
         if hashed {
-            self.keys.iter().take(2 * AHEAD).for_each(|key| self.table.fetch_index(*key));
+            self.keys.iter().take(2 * ahead).for_each(|key| self.table.fetch_index(*key));
         }
-        for (i, key) in self.keys.iter().take(AHEAD).enumerate() {
-            ring[i] = self.locate::<ROW>(*key)?;
+        for (i, key) in self.keys.iter().take(ahead).enumerate() {
+            ring[i] = self.locate::<ROW, LOCKED>(*key)?;
         }
         let mut missing = 0;
         let mut out = self.out;
         for i in 0..self.keys.len() {
             let source = ring[i % RING];
-            if let Some(next) = self.keys.get(i + AHEAD) {
-                ring[(i + AHEAD) % RING] = self.locate::<ROW>(*next)?;
-                if hashed && let Some(later) = self.keys.get(i + 2 * AHEAD) {
+            if let Some(next) = self.keys.get(i + ahead) {
+                ring[(i + ahead) % RING] = self.locate::<ROW, LOCKED>(*next)?;
+                if hashed && let Some(later) = self.keys.get(i + 2 * ahead) {
                     self.table.fetch_index(*later);
                 }
-            } else if let Some(next) = self.ahead.get(i + AHEAD - self.keys.len().max(AHEAD)) {
+            } else if let Some(next) = self.ahead.get(i + ahead - self.keys.len().max(ahead)) {
                 // Only a hint: whether this shard owns the key is the next call's business.
-                let _ = self.locate::<ROW>(*next);
+                let _ = self.locate::<ROW, LOCKED>(*next);
             }
             // SAFETY: out has room for a row per key.
             unsafe {

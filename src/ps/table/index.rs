@@ -1,41 +1,101 @@
 //! From keys to row numbers.
 
+use crate::error::{Error, Result, Status};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use core::ops::Deref;
+use core::ptr::NonNull;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 
-/// A boxed slice of zeroed values without touching its pages: a large one costs memory only where it is used.
-///
-/// # Safety
-/// All-zero bytes are a value of `T`.
-unsafe fn zeroed_slice<T>(len: usize) -> Box<[T]> {
-    let layout = Layout::array::<T>(len).unwrap_or_else(|_| Layout::new::<T>());
-    if layout.size() == 0 || len == 0 {
-        return Box::new([]);
+/// From this size on, a slice is a mapping of its own that starts at a huge page.
+const HUGE_BYTES: usize = 2 << 20;
+/// Bytes of a row that are worth asking for ahead; the hardware follows by itself after that.
+const FETCH_BYTES_MAX: usize = 512;
+
+/// A kind of atomic whose zero bytes are zero.
+pub(super) trait ZeroBytes {}
+impl ZeroBytes for AtomicU32 {}
+impl ZeroBytes for AtomicU64 {}
+impl ZeroBytes for Slot {}
+
+/// A slice of zeros whose pages are backed when they are first touched.
+pub(super) struct Zeroed<T: ZeroBytes> {
+    first: NonNull<T>,
+    len: usize,
+    /// Start and length of the mapping, if it is one.
+    mapping: Option<(NonNull<u8>, usize)>,
+}
+
+// SAFETY: it owns its elements, as a boxed slice does.
+unsafe impl<T: ZeroBytes + Send> Send for Zeroed<T> {}
+// SAFETY: as above.
+unsafe impl<T: ZeroBytes + Sync> Sync for Zeroed<T> {}
+
+impl<T: ZeroBytes> Zeroed<T> {
+    /// A slice without elements.
+    pub fn empty() -> Zeroed<T> {
+        Zeroed { first: NonNull::dangling(), len: 0, mapping: None }
     }
-    assert!(layout.size() / size_of::<T>() == len, "an index of {len} entries is beyond the address space");
-    // SAFETY: the layout is not empty; zero bytes are values of T; Box frees with this same layout.
-    unsafe {
-        let start = alloc_zeroed(layout).cast::<T>();
-        if start.is_null() {
-            handle_alloc_error(layout);
+
+    /// # Errors
+    /// `ResourceLimit` when the memory cannot be had.
+    pub fn new(len: usize, huge_pages: bool) -> Result<Zeroed<T>> {
+        let refused = || Error::new(Status::ResourceLimit, format!("no memory for an index of {len} entries"));
+        let layout = Layout::array::<T>(len).map_err(|_| refused())?;
+        if layout.size() == 0 {
+            return Ok(Zeroed::empty());
         }
-        Box::from_raw(core::ptr::slice_from_raw_parts_mut(start, len))
+        if layout.size() < HUGE_BYTES {
+            // SAFETY: the layout is not empty.
+            let start = unsafe { alloc_zeroed(layout) };
+            return Ok(Zeroed { first: NonNull::new(start.cast()).ok_or_else(refused)?, len, mapping: None });
+        }
+        let bytes = layout.size().checked_add(2 * HUGE_BYTES).ok_or_else(refused)? / HUGE_BYTES * HUGE_BYTES;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a fresh private mapping touches nothing that exists.
+        let start = unsafe { libc::mmap(core::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(refused());
+        }
+        let start = NonNull::new(start.cast::<u8>()).ok_or_else(refused)?;
+        // SAFETY: the mapping is more than a huge page longer than needed.
+        let first = unsafe { start.add(start.as_ptr().align_offset(HUGE_BYTES)) };
+        if huge_pages {
+            // SAFETY: inside our mapping; advice changes no contents, and a refusal does no harm.
+            unsafe { libc::madvise(first.as_ptr().cast(), bytes - HUGE_BYTES, libc::MADV_HUGEPAGE) };
+        }
+        Ok(Zeroed { first: first.cast(), len, mapping: Some((start, bytes)) })
     }
 }
 
-/// Zeroed atomics, lazily backed by memory.
-pub(super) fn zeroed_u32s(len: usize) -> Box<[AtomicU32]> {
-    // SAFETY: zero bytes are an AtomicU32 of 0.
-    unsafe { zeroed_slice(len) }
+impl<T: ZeroBytes> Deref for Zeroed<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `len` elements, zero or written since, that live as long as this value.
+        unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+}
+
+impl<T: ZeroBytes> Drop for Zeroed<T> {
+    fn drop(&mut self) {
+        if let Some((start, bytes)) = self.mapping {
+            // SAFETY: our own mapping, used by nobody any more; the elements need no drop.
+            unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
+        } else if let (Ok(layout), true) = (Layout::array::<T>(self.len), self.len != 0) {
+            // SAFETY: allocated with this layout in `new`.
+            unsafe { dealloc(self.first.as_ptr().cast(), layout) };
+        }
+    }
 }
 
 /// One bit for each row that is addressed by its key: whether it was ever written.
-pub(super) struct Presence(Box<[AtomicU64]>);
+pub(super) struct Presence(Zeroed<AtomicU64>);
 
 impl Presence {
-    pub fn new(rows: u32) -> Presence {
-        // SAFETY: zero bytes are an AtomicU64 of 0.
-        Presence(unsafe { zeroed_slice((rows as usize).div_ceil(64)) })
+    pub fn new(rows: u32, huge_pages: bool) -> Result<Presence> {
+        Ok(Presence(Zeroed::new((rows as usize).div_ceil(64), huge_pages)?))
     }
 
     #[inline]
@@ -52,7 +112,7 @@ impl Presence {
 
     /// Forgets all rows. The caller is alone.
     pub fn clear(&self) {
-        for word in &self.0 {
+        for word in self.0.iter() {
             // A page that was never written stays unbacked.
             if word.load(Ordering::Relaxed) != 0 {
                 word.store(0, Ordering::Relaxed);
@@ -86,8 +146,18 @@ pub(super) fn fetch_line(at: *const u8) {
     let _ = at;
 }
 
+/// Asks for the lines of a row that are worth it.
+#[inline(always)]
+pub(super) fn fetch_row(row: *const u8, bytes: usize) {
+    let mut at = 0;
+    while at < bytes.min(FETCH_BYTES_MAX) {
+        fetch_line(row.wrapping_add(at));
+        at += 64;
+    }
+}
+
 #[repr(C, align(16))]
-struct Slot {
+pub(super) struct Slot {
     key: AtomicU64,
     /// Row number plus one; 0: the slot is free. Once taken, a slot's key and row stay.
     row: AtomicU32,
@@ -95,7 +165,8 @@ struct Slot {
 
 /// Open addressing with linear probing. Lookups run beside one insertion; growth and clearing need the table alone.
 pub(super) struct HashIndex {
-    slots: Box<[Slot]>,
+    slots: Zeroed<Slot>,
+    huge_pages: bool,
     /// Taken slots; counted under the table's insert lock.
     taken: AtomicU32,
     /// Makes the order of slots unforeseeable, so that nobody can choose keys that collide.
@@ -105,8 +176,8 @@ pub(super) struct HashIndex {
 const SLOTS_MIN: usize = 64;
 
 impl HashIndex {
-    pub fn new(seed: u64) -> HashIndex {
-        HashIndex { slots: Box::new([]), taken: AtomicU32::new(0), seed }
+    pub fn new(seed: u64, huge_pages: bool) -> HashIndex {
+        HashIndex { slots: Zeroed::empty(), huge_pages, taken: AtomicU32::new(0), seed }
     }
 
     #[inline]
@@ -153,20 +224,23 @@ impl HashIndex {
     }
 
     /// Makes room for `more` insertions at least.
-    pub fn grow(&mut self, more: usize) {
+    ///
+    /// # Errors
+    /// As for [`Zeroed::new`]; nothing has changed then.
+    pub fn grow(&mut self, more: usize) -> Result<()> {
         let taken = self.taken.load(Ordering::Relaxed) as usize;
         let len = ((taken + more) * 2).next_power_of_two().max(SLOTS_MIN);
         if len <= self.slots.len() {
-            return;
+            return Ok(());
         }
-        // SAFETY: zero bytes are a free slot.
-        let old = core::mem::replace(&mut self.slots, unsafe { zeroed_slice(len) });
-        for slot in &old {
+        let old = core::mem::replace(&mut self.slots, Zeroed::new(len, self.huge_pages)?);
+        for slot in old.iter() {
             let row = slot.row.load(Ordering::Relaxed);
             if row != 0 {
                 self.place(slot.key.load(Ordering::Relaxed), row);
             }
         }
+        Ok(())
     }
 
     /// Adds a key that is not there. One caller at a time; room was made before.
@@ -189,7 +263,7 @@ impl HashIndex {
 
     /// Forgets all keys and keeps the memory.
     pub fn clear(&mut self) {
-        for slot in &self.slots {
+        for slot in self.slots.iter() {
             if slot.row.load(Ordering::Relaxed) != 0 {
                 slot.row.store(0, Ordering::Relaxed);
             }

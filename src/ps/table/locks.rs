@@ -1,5 +1,6 @@
 //! Who may touch what when several workers share a store. A store with one worker uses none of this.
 
+use super::index::fetch_line;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, CachePadded, Mutex, MutexGuard, Ordering, fence, lock};
 use crate::time;
 use core::time::Duration;
@@ -12,7 +13,7 @@ const SPINS: u32 = 200;
 /// Waits a little; the more turns, the politer.
 pub(super) fn relax(turn: &mut u32) {
     *turn = turn.wrapping_add(1);
-    if *turn % SPINS == 0 { std::thread::yield_now() } else { core::hint::spin_loop() }
+    if turn.is_multiple_of(SPINS) { std::thread::yield_now() } else { core::hint::spin_loop() }
 }
 
 /// Lets workers in together, or one visitor alone (growth of an index, CLEAR, SAVE, LOAD). A worker pays one exchange on
@@ -45,7 +46,7 @@ impl Gate {
     #[inline]
     pub fn enter(&self, worker: u32) -> Option<Inside<'_>> {
         let mine: &AtomicU32 = self.inside.get(worker as usize)?;
-        let mut turn = 0;
+        let mut turn = 0_u32;
         loop {
             // SeqCst: with the visitor's store to `closed` and loads of `inside` (also SeqCst), one of the two sides
             // sees the other.
@@ -68,7 +69,7 @@ impl Gate {
         let visitor = lock(&self.visitor);
         // SeqCst: see `enter`.
         self.closed.store(true, Ordering::SeqCst);
-        let mut turn = 0;
+        let mut turn = 0_u32;
         for worker in &self.inside {
             // SeqCst: see `enter`; it also acquires what the worker did (Release of Inside's drop).
             while worker.load(Ordering::SeqCst) != 0 {
@@ -124,11 +125,17 @@ impl Stripes {
         &self.0[Self::index_of(row) as usize]
     }
 
+    /// Asks for the lock of a row.
+    #[inline(always)]
+    pub fn fetch(&self, row: *const u8) {
+        fetch_line(core::ptr::from_ref(self.word(row)).cast());
+    }
+
     /// Runs `read` until no writer was at work meanwhile. `read` may see torn rows on the way.
     #[inline(always)]
     pub fn read(&self, row: *const u8, mut read: impl FnMut()) {
         let word = self.word(row);
-        let mut turn = 0;
+        let mut turn = 0_u32;
         loop {
             // Acquire: pairs with the writer's Release in `Writing::drop`.
             let before = word.load(Ordering::Acquire);
@@ -168,7 +175,7 @@ impl Stripes {
     fn write_slowly(&self, row: *const u8, patient: bool) -> Option<Writing<'_>> {
         let word = self.word(row);
         let deadline = time::now().after(PIN_WAIT);
-        let mut turn = 0;
+        let mut turn = 0_u32;
         loop {
             let seen = word.load(Ordering::Relaxed);
             if seen & (WRITER | PINS) == 0 {
@@ -182,7 +189,7 @@ impl Stripes {
             } else if seen & PINS != 0 {
                 // Keeps new pins away, so that writers are not starved.
                 word.fetch_or(WAITING, Ordering::Relaxed);
-                if !patient || (turn % SPINS == 0 && time::now() > deadline) {
+                if !patient || (turn.is_multiple_of(SPINS) && time::now() > deadline) {
                     word.fetch_and(!WAITING, Ordering::Relaxed);
                     return None;
                 }

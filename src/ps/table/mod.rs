@@ -55,6 +55,8 @@ const TABLES_MAX: usize = 1 << 16;
 const WORKERS_MAX: u32 = 1 << 12;
 /// Keys of a write between two looks at the room in the index.
 const PART_KEYS: usize = 256;
+/// Keys of a hint that are followed; more would push each other out of the nearest cache.
+const HINTED_KEYS_MAX: usize = 32;
 /// Name of the table with tag 0.
 const DEFAULT_TABLE: &str = "default";
 /// Learning rate of the default table.
@@ -125,7 +127,7 @@ impl BuiltinStore {
         if options.workers == 0 || options.workers > WORKERS_MAX {
             return bounds(format!("workers {} must be 1..={WORKERS_MAX}", options.workers));
         }
-        if options.value_size % 4 != 0 || options.value_size / 4 > DIM_MAX {
+        if !options.value_size.is_multiple_of(4) || options.value_size / 4 > DIM_MAX {
             let most = DIM_MAX * 4;
             return bounds(format!("value_size {} must be a multiple of 4 up to {most}", options.value_size));
         }
@@ -185,6 +187,7 @@ impl BuiltinStore {
             memory: &self.memory,
             dense_bytes_max: self.dense_bytes_max,
             seed: self.seed,
+            huge_pages: self.options.huge_pages != HugePages::Off,
         };
         let table = Box::new(Table::new(tag, spec, &place)?);
         // Release: pairs with `table`.
@@ -238,10 +241,7 @@ impl BuiltinStore {
             let mut inside = self.enter(worker)?;
             while table.is_short_of(keys, workers) {
                 drop(inside.take());
-                let _alone = self.gate.as_ref().map(Gate::enter_alone);
-                // SAFETY: everybody else is outside, or this is the only worker.
-                unsafe { table.grow(keys.len(), workers) };
-                drop(_alone);
+                self.grow(table, keys.len()).map_err(|error| self.report(table, &Stopped::Memory(error)))?;
                 inside = self.enter(worker)?;
             }
             let first = rows.first.wrapping_add(part * PART_KEYS * rows.stride);
@@ -250,6 +250,14 @@ impl BuiltinStore {
             change(&scatter).map_err(|stopped| self.report(table, &stopped))?;
         }
         Ok(())
+    }
+
+    /// Makes room in a table's index for each worker to add so many keys. The caller is outside the gate.
+    #[cold]
+    fn grow(&self, table: &Table, keys: usize) -> Result<()> {
+        let _alone = self.gate.as_ref().map(Gate::enter_alone);
+        // SAFETY: everybody else is outside, or this is the only worker.
+        unsafe { table.grow(keys, self.options.workers as usize) }
     }
 
     #[cold]
@@ -298,6 +306,14 @@ impl Store for BuiltinStore {
     #[inline]
     fn shape(&self, table: TableTag) -> Option<TableShape> {
         self.table(table).ok().map(|table| TableShape { dim: table.spec.dim })
+    }
+
+    /// Only rows that are found by key number are fetched: the hash index may be growing at this moment.
+    #[inline]
+    fn prefetch(&self, table: TableTag, keys: &[u64]) {
+        if let Ok(table) = self.table(table) {
+            keys.iter().take(HINTED_KEYS_MAX).for_each(|key| table.hint(*key));
+        }
     }
 
     unsafe fn get(

@@ -1,7 +1,7 @@
 //! One table of one shard: keys, rows, and how the two meet.
 
 use super::arena::RowMemory;
-use super::index::{HashIndex, Presence, fetch_line, zeroed_u32s};
+use super::index::{HashIndex, Presence, Zeroed, fetch_line, fetch_row};
 use super::optimizer::{make_fresh, state_bytes};
 use super::rows::{Rows, stride_of};
 use crate::error::Result;
@@ -16,15 +16,12 @@ use core::cell::UnsafeCell;
 pub(super) const ABSENT: u32 = u32::MAX;
 /// Rows of a table by key number: more would not leave numbers for other keys.
 const DENSE_ROWS_MAX: u64 = 1 << 31;
-/// Bytes of a row that are worth asking for ahead; the hardware follows by itself after that.
-const FETCH_BYTES_MAX: usize = 512;
-
 /// How keys below `dense_keys` find their rows.
 enum Keying {
     /// The key's number inside the shard is its row.
     Direct(Presence),
     /// By an array: row plus one for each key; 0: none yet.
-    Mapped(Box<[AtomicU32]>),
+    Mapped(Zeroed<AtomicU32>),
     /// Not at all: every key is hashed.
     Hashed,
 }
@@ -36,12 +33,15 @@ pub(super) struct Place<'a> {
     pub memory: &'a Arc<dyn RowMemory>,
     pub dense_bytes_max: u64,
     pub seed: u64,
+    /// Whether large indexes ask for huge pages.
+    pub huge_pages: bool,
 }
 
 pub(super) struct Table {
     pub spec: TableSpec,
     pub tag: TableTag,
     pub row_bytes: usize,
+    pub state_bytes: usize,
     router: Router,
     shard: u32,
     dense_keys: u64,
@@ -72,8 +72,8 @@ impl Table {
         let (dense_rows, dense_keys) = if dense { (rows as u32, spec.num_embeddings) } else { (0, 0) };
         let keying = match (dense_keys, direct) {
             (0, _) => Keying::Hashed,
-            (_, true) => Keying::Direct(Presence::new(dense_rows)),
-            (_, false) => Keying::Mapped(zeroed_u32s(dense_keys as usize)),
+            (_, true) => Keying::Direct(Presence::new(dense_rows, place.huge_pages)?),
+            (_, false) => Keying::Mapped(Zeroed::new(dense_keys as usize, place.huge_pages)?),
         };
         let first_free_row = if direct { dense_rows } else { 0 };
         Ok(Table {
@@ -81,11 +81,12 @@ impl Table {
             spec,
             tag,
             row_bytes,
+            state_bytes: state_stride,
             router: place.router,
             shard: place.shard,
             dense_keys,
             keying,
-            hash: UnsafeCell::new(HashIndex::new(place.seed)),
+            hash: UnsafeCell::new(HashIndex::new(place.seed, place.huge_pages)),
             next_row: Mutex::new(first_free_row),
             first_free_row,
         })
@@ -138,13 +139,18 @@ impl Table {
         }
     }
 
-    /// Asks for a row.
-    #[inline(always)]
-    pub fn fetch_row(&self, row: *const u8, row_bytes: usize) {
-        let mut at = 0;
-        while at < row_bytes.min(FETCH_BYTES_MAX) {
-            fetch_line(row.wrapping_add(at));
-            at += 64;
+    /// Asks for the row of a key that has one by its number. Safe beside growth: such rows and their array stay.
+    #[inline]
+    pub fn hint(&self, key: u64) {
+        let row = match &self.keying {
+            _ if key >= self.dense_keys => return,
+            Keying::Direct(_) => self.router.local(key, self.shard).map(|local| local as u32),
+            // Acquire: pairs with `make_row`, so that the row has an address.
+            Keying::Mapped(rows) => rows[key as usize].load(Ordering::Acquire).checked_sub(1),
+            Keying::Hashed => None,
+        };
+        if let Some(row) = row {
+            fetch_row(self.rows.address(row), self.row_bytes);
         }
     }
 
@@ -206,13 +212,16 @@ impl Table {
         hashed != 0 && self.hash().is_short_of(hashed.max(keys.len()) * workers)
     }
 
-    /// Makes room in the index for these keys.
+    /// Makes room in the index for so many keys.
+    ///
+    /// # Errors
+    /// `ResourceLimit`; nothing has changed then.
     ///
     /// # Safety
     /// Nobody else uses the table meanwhile.
-    pub unsafe fn grow(&self, keys: usize, workers: usize) {
+    pub unsafe fn grow(&self, keys: usize, workers: usize) -> Result<()> {
         // SAFETY: the caller is alone.
-        unsafe { (*self.hash.get()).grow(keys * workers) };
+        unsafe { (*self.hash.get()).grow(keys * workers) }
     }
 
     /// Forgets all rows; memory is kept.

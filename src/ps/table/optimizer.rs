@@ -7,8 +7,9 @@
 //!
 //! - SGD, for each element: `p = lr * g; w = w - p`.
 //! - Adagrad, for each element: `a = a + (g * g); w = w - ((lr * g) / (sqrt(a) + eps))`.
-//! - Row-wise Adagrad: `s = 0; for each element in order: s = s + (g * g); a = a + (s / dim)`, then for each element
-//!   `w = w - ((lr * g) / (sqrt(a) + eps))` with the new `a`.
+//! - Row-wise Adagrad: 16 partial sums, all zero at first; for each element `i` in order,
+//!   `s[i mod 16] = s[i mod 16] + (g * g)`; then for `h` in 8, 4, 2, 1 and each `j < h`, `s[j] = s[j] + s[j + h]`;
+//!   `a = a + (s[0] / dim)`; then for each element `w = w - ((lr * g) / (sqrt(a) + eps))` with the new `a`.
 //! - Add, for each element: `w = w + g`.
 //!
 //! A fresh row is all zeros with accumulators at the table's initial value.
@@ -32,6 +33,9 @@ pub(super) fn state_bytes(spec: &TableSpec) -> usize {
 /// Changes one row. Implementations are `inline(always)`: they become part of a batch loop that is compiled once for
 /// the portable and once for the wide instruction set.
 pub(super) trait RowOp: Copy {
+    /// Whether there is optimizer state to fetch.
+    const HAS_STATE: bool = false;
+
     /// # Safety
     /// The row (and state, if any) at `spot` belongs to the caller alone or is under its write lock; `source` is valid
     /// for reads of `dim` elements, which a peer may be changing: the outcome may then be any number.
@@ -113,6 +117,8 @@ impl RowOp for Add {
 }
 
 impl RowOp for Adagrad {
+    const HAS_STATE: bool = true;
+
     #[inline(always)]
     unsafe fn apply(&self, spot: Spot, source: *const f32, dim: usize) {
         let (row, state) = (spot.row.cast::<f32>(), spot.state.cast::<f32>());
@@ -151,18 +157,34 @@ impl RowOp for Adagrad {
 }
 
 impl RowOp for RowwiseAdagrad {
+    const HAS_STATE: bool = true;
+
     #[inline(always)]
     unsafe fn apply(&self, spot: Spot, source: *const f32, dim: usize) {
         let state = spot.state.cast::<f32>();
-        let mut sum = 0.0_f32;
-        for i in 0..dim {
-            // SAFETY: i < dim. The gradient is read again below: a peer that changes it in between spoils the numbers
-            // of its own row and nothing else.
+        // The gradient is read again below: a peer that changes it in between spoils the numbers of its own row and
+        // nothing else.
+        let mut sums = [0.0_f32; LANES];
+        let lines = dim / LANES;
+        for line in 0..lines {
+            // SAFETY: line * LANES + LANES <= dim.
+            let g = unsafe { source.add(line * LANES).cast::<Line>().read() };
+            for i in 0..LANES {
+                sums[i] += g[i] * g[i];
+            }
+        }
+        for i in lines * LANES..dim {
+            // SAFETY: i < dim.
             let g = unsafe { source.add(i).read() };
-            sum += g * g;
+            sums[i % LANES] += g * g;
+        }
+        for half in [8, 4, 2, 1] {
+            for i in 0..half {
+                sums[i] += sums[i + half];
+            }
         }
         // SAFETY: the state of a row is one element.
-        let a = unsafe { state.read() } + sum / dim as f32;
+        let a = unsafe { state.read() } + sums[0] / dim as f32;
         let (lr, below) = (self.lr, a.sqrt() + self.eps);
         // SAFETY: the caller's promise.
         unsafe {

@@ -2,7 +2,6 @@
 
 use super::format::{HEAD_BYTES, Head, TABLE_HEAD_BYTES, TableHead, block_rows, entry_bytes, is_sealed, seal};
 use super::one::Table;
-use super::optimizer::state_bytes;
 use super::{BuiltinStore, StoreOptions};
 use crate::error::{Error, Result, Status};
 use crate::ids::TableTag;
@@ -85,7 +84,7 @@ fn write_file(store: &BuiltinStore, path: &Path) -> io::Result<()> {
 }
 
 fn write_rows(file: &mut File, table: &Table) -> io::Result<()> {
-    let (row_bytes, state) = (table.row_bytes, state_bytes(&table.spec));
+    let (row_bytes, state) = (table.row_bytes, table.state_bytes);
     let mut entries = table.entries();
     loop {
         let part: Vec<(u64, u32)> = entries.by_ref().take(block_rows(&table.spec) as usize).collect();
@@ -220,11 +219,11 @@ pub(super) fn fill(store: &BuiltinStore, checked: &mut Checked) -> Result<()> {
 }
 
 fn fill_rows(table: &Table, keys: &[u64], bytes: &[u8]) -> Result<()> {
-    let (row_bytes, state) = (table.row_bytes, state_bytes(&table.spec));
+    let (row_bytes, state) = (table.row_bytes, table.state_bytes);
     let (rows, states) = bytes.split_at(keys.len() * row_bytes);
     if table.is_short_of(keys, 1) {
         // SAFETY: `fill`'s caller is alone.
-        unsafe { table.grow(keys.len(), 1) };
+        unsafe { table.grow(keys.len(), 1)? };
     }
     for (i, key) in keys.iter().enumerate() {
         let row = match table.direct_row(*key) {

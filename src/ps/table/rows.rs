@@ -49,7 +49,7 @@ impl Rows {
         let (dense_base, dense_lkey) = if dense_rows == 0 {
             (null_mut(), 0)
         } else {
-            let bytes = (dense_rows as usize).checked_mul(stride + state_stride).unwrap_or(usize::MAX);
+            let bytes = (dense_rows as usize).saturating_mul(stride + state_stride);
             let segment = memory.allocate(bytes)?;
             (segment.base.as_ptr(), segment.lkey)
         };
@@ -115,7 +115,7 @@ impl Rows {
             return Err(Error::new(Status::ResourceLimit, format!("row {row} is beyond what a table can hold")));
         };
         if slot.load(Ordering::Relaxed).is_null() {
-            let bytes = rows.checked_mul(self.stride + self.state_stride).unwrap_or(usize::MAX);
+            let bytes = rows.saturating_mul(self.stride + self.state_stride);
             let segment = self.memory.allocate(bytes)?;
             self.lkeys[chunk].store(segment.lkey, Ordering::Relaxed);
             slot.store(NonNull::as_ptr(segment.base), Ordering::Relaxed);

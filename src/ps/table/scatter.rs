@@ -1,6 +1,7 @@
 //! PUT and UPDATE: one change to each row of a batch of keys, in order.
 
-use super::locks::Stripes;
+use super::index::fetch_row;
+use super::locks::{Stripes, Writing};
 use super::one::{ABSENT, Table};
 use super::optimizer::{Adagrad, Add, RowOp, RowwiseAdagrad, Set, Sgd, make_fresh};
 use crate::ps::store::RowsIn;
@@ -79,12 +80,19 @@ impl Scatter<'_> {
         unsafe { self.body(op) }
     }
 
-    /// Row of a key, asked for; [`ABSENT`] if there is none yet.
+    /// Row of a key, asked for with all that a change of it touches; [`ABSENT`] if there is none yet.
     #[inline(always)]
-    fn locate(&self, key: u64) -> u32 {
+    fn locate<O: RowOp>(&self, key: u64) -> u32 {
         let row = self.table.find(key).unwrap_or(ABSENT);
         if row != ABSENT {
-            self.table.fetch_row(self.table.rows.address(row), self.table.row_bytes);
+            let spot = self.table.rows.spot(row);
+            fetch_row(spot.row, self.table.row_bytes);
+            if O::HAS_STATE {
+                fetch_row(spot.state, self.table.state_bytes);
+            }
+            if let Some(stripes) = self.stripes {
+                stripes.fetch(spot.row);
+            }
         }
         row
     }
@@ -93,35 +101,55 @@ impl Scatter<'_> {
     /// As for [`Scatter::put`].
     #[inline(always)]
     unsafe fn body<O: RowOp>(&self, op: O) -> Result<(), Stopped> {
+        let dim = self.table.spec.dim as usize;
+        if let [key] = self.keys {
+            let row = self.table.find(*key).unwrap_or(ABSENT);
+            // SAFETY: the caller's promise.
+            return unsafe { self.change(op, *key, row, self.rows.first.cast(), dim) };
+        }
         let mut ring = [ABSENT; AHEAD];
         if !self.table.is_direct() {
             self.keys.iter().for_each(|key| self.table.fetch_index(*key));
         }
         for (i, key) in self.keys.iter().take(AHEAD).enumerate() {
-            ring[i] = self.locate(*key);
+            ring[i] = self.locate::<O>(*key);
         }
-        let dim = self.table.spec.dim as usize;
         for (i, key) in self.keys.iter().enumerate() {
             let row = ring[i % AHEAD];
             if let Some(next) = self.keys.get(i + AHEAD) {
-                ring[i % AHEAD] = self.locate(*next);
+                ring[i % AHEAD] = self.locate::<O>(*next);
             }
             let source = self.rows.first.wrapping_add(i * self.rows.stride).cast::<f32>();
-            if row == ABSENT {
-                // SAFETY: the caller's promise.
-                unsafe { self.change_absent(op, *key, source)? };
-                continue;
-            }
-            let spot = self.table.rows.spot(row);
-            let _writing = self.lock(spot.row)?;
-            // SAFETY: the row exists and is ours while locked (or always, with one worker).
-            unsafe { op.apply(spot, source, dim) };
+            // SAFETY: the caller's promise.
+            unsafe { self.change(op, *key, row, source, dim)? };
         }
         Ok(())
     }
 
+    /// # Safety
+    /// As for [`Scatter::put`]; `row` was found for `key`.
     #[inline(always)]
-    fn lock(&self, row: *const u8) -> Result<Option<super::locks::Writing<'_>>, Stopped> {
+    unsafe fn change<O: RowOp>(
+        &self,
+        op: O,
+        key: u64,
+        row: u32,
+        source: *const f32,
+        dim: usize,
+    ) -> Result<(), Stopped> {
+        if row == ABSENT {
+            // SAFETY: the caller's promise.
+            return unsafe { self.change_absent(op, key, source) };
+        }
+        let spot = self.table.rows.spot(row);
+        let _writing = self.lock(spot.row)?;
+        // SAFETY: the row exists and is ours while locked (or always, with one worker).
+        unsafe { op.apply(spot, source, dim) };
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn lock(&self, row: *const u8) -> Result<Option<Writing<'_>>, Stopped> {
         match self.stripes {
             None => Ok(None),
             Some(stripes) => stripes.write(row, self.patient).map(Some).ok_or(Stopped::Pinned),

@@ -69,9 +69,12 @@ impl Model {
         let (lr, eps) = (spec.learning_rate, spec.epsilon);
         let (row, accumulators) = self.row(spec, key);
         if spec.optimizer == Optimizer::RowwiseAdagrad {
-            let mut sum = 0.0;
-            gradient.iter().for_each(|g| sum += g * g);
-            accumulators[0] += sum / gradient.len() as f32;
+            let mut sums = [0.0; 16];
+            gradient.iter().enumerate().for_each(|(i, g)| sums[i % 16] += g * g);
+            for half in [8, 4, 2, 1] {
+                (0..half).for_each(|i| sums[i] += sums[i + half]);
+            }
+            accumulators[0] += sums[0] / gradient.len() as f32;
         }
         for (i, g) in gradient.iter().enumerate() {
             row[i] = match spec.optimizer {
