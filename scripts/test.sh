@@ -164,6 +164,7 @@ gate rust-tests-minimal rust_tests --no-default-features
 gate install scripts/install.sh "$prefix"
 gate ctests ctests/run.sh "$prefix"
 gate examples build_examples
+gate examples-run scripts/test-examples.sh "$target/test-examples"
 gate demo-short scripts/demo.sh --short
 
 for reason in ${reasons[@]+"${reasons[@]}"}; do
