@@ -1,6 +1,7 @@
 //! The built-in store beside a bare gather of the same rows: what keys, presence and prefetch cost.
 //!
 //! First a table of ratios, each taken in one run from interleaved rounds; then the usual benchmarks.
+#![allow(clippy::cast_possible_truncation)] // small tables
 
 use divan::Bencher;
 use reclane::ids::TableTag;

@@ -218,8 +218,8 @@ fn the_wire_document_has_the_offsets_of_the_code() {
     use reclane::wire::{HEADER_BYTES, RequestHeader, ResponseHeader};
     let request = |bytes: &[u8; HEADER_BYTES]| format!("{:#?}", RequestHeader::from_bytes(bytes));
     let response = |bytes: &[u8; HEADER_BYTES]| format!("{:#?}", ResponseHeader::from_bytes(bytes));
-    let decoders: [(&str, &dyn Fn(&[u8; HEADER_BYTES]) -> String); 2] =
-        [("## Request header", &request), ("## Response header", &response)];
+    type Decode = fn(&[u8; HEADER_BYTES]) -> String;
+    let decoders: [(&str, Decode); 2] = [("## Request header", request), ("## Response header", response)];
     for (heading, decode) in decoders {
         let mut end = 0;
         for (at, bytes, field) in wire_table(heading) {

@@ -68,12 +68,14 @@ fn spec(name: &str, dim: u32) -> TableSpec {
 fn get(client: &Client, table: TableTag, keys: &[u64], dim: usize) -> Vec<f32> {
     let mut rows = vec![-1.0_f32; keys.len() * dim];
     let target = Target::Memory { rows: rows.as_mut_ptr(), capacity: rows.len() };
+    // SAFETY: what the request points to outlives the call, which returns when it is over.
     unsafe { client.call(&Request::Get { table, keys, target }) }.expect("a GET");
     rows
 }
 
 fn put(client: &Client, table: TableTag, keys: &[u64], rows: &[f32]) {
     let rows = Rows::Flat { rows: rows.as_ptr(), count: rows.len() };
+    // SAFETY: what the request points to outlives the call, which returns when it is over.
     unsafe { client.call(&Request::Put { table, keys, rows }) }.expect("a PUT");
 }
 
@@ -99,9 +101,11 @@ fn round_trip(shards: u32, changes: &[(&str, &str)]) {
     }
     let gradients = vec![2.0_f32; keys.len() * dim];
     let flat = Rows::Flat { rows: gradients.as_ptr(), count: gradients.len() };
+    // SAFETY: what the request points to outlives the call, which returns when it is over.
     unsafe { client.call(&Request::UpdateFlat { table, keys: &keys, gradients: flat }) }.expect("UPDATE_FLAT");
     let pointers: Vec<*const f32> = gradients.chunks(dim).map(<[f32]>::as_ptr).collect();
     let scattered = Rows::Scattered(&pointers);
+    // SAFETY: what the request points to outlives the call, which returns when it is over.
     unsafe { client.call(&Request::Update { table, keys: &keys, gradients: scattered }) }.expect("UPDATE");
     let expected: Vec<f32> = rows.iter().map(|w| w - 0.5 * 2.0 - 0.5 * 2.0).collect();
     assert_eq!(get(&client, table, &keys, dim), expected);
@@ -151,6 +155,7 @@ fn threads_workers_and_scanners() {
 fn a_token_is_stale_after_revoke() {
     let deployment = Deployment::start(1, &[("value-size", "64")]);
     let client = deployment.client();
+    // SAFETY: what the request points to lives until the wait below has returned.
     let token = unsafe {
         client.submit(&Request::Get { table: TableTag(0), keys: &[1, 2, 3], target: Target::InPlace }).expect("a GET")
     };

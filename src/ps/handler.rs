@@ -389,8 +389,9 @@ impl Handler {
             return Err(RpcStatus::InvalidPayload);
         }
         if u64::from(h.payload_bytes) != u64::from(h.key_count) * stride as u64 {
-            let even =
-                h.key_count != 0 && h.payload_bytes % h.key_count == 0 && (h.payload_bytes / h.key_count) % 4 == 0;
+            let even = h.key_count != 0
+                && h.payload_bytes.is_multiple_of(h.key_count)
+                && (h.payload_bytes / h.key_count).is_multiple_of(4);
             return Err(if even { RpcStatus::ValueSizeMismatch } else { RpcStatus::InvalidPayload });
         }
         scratch.keys.clear();

@@ -1,5 +1,8 @@
 //! Which shard owns a key, and how a batch is split by shard.
 
+// A remainder is below its divisor, and a batch has fewer than 2^32 keys.
+#![allow(clippy::cast_possible_truncation)]
+
 /// How a key finds its shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HashMethod {

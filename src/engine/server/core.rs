@@ -244,13 +244,11 @@ fn run<F: Fabric>(shared: &Arc<Shared<F>>, store: &Arc<dyn Store>, control: &Arc
         let poller = Poller::new(Arc::clone(mailbox), handler.clone(), index, outlets, idle);
         running.pollers.push(spawn(&format!("reclane-poll-{index}"), move || poller.run())?);
     }
-    let mut worker = settings.server_threads;
     let get_workers = gets.iter().flat_map(|queue| (0..settings.get_workers).map(move |_| queue));
-    for (index, queue) in get_workers.chain(&commands).enumerate() {
+    for ((index, queue), worker) in get_workers.chain(&commands).enumerate().zip(settings.server_threads..) {
         let (queue, shared, handler) = (Arc::clone(queue), Arc::clone(shared), handler.clone());
         let body = move || work(&queue, &shared, &handler, worker, index);
         running.workers.push(spawn(&format!("reclane-work-{index}"), body)?);
-        worker += 1;
     }
     let (heard, speaker) = (Arc::clone(shared), Arc::clone(control));
     running.events = Some(spawn("reclane-events", move || listen(&heard, &speaker))?);

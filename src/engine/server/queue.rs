@@ -59,14 +59,15 @@ impl<F: Fabric> Queue<F> {
                 core::hint::spin_loop();
             }
             let closed = lock(&self.closed);
+            // SeqCst: both pair with the SeqCst in `push`.
             self.sleepers.fetch_add(1, Ordering::SeqCst);
-            // SeqCst: pairs with the SeqCst in `push`.
             crate::sync::fence(Ordering::SeqCst);
             let job = self.jobs.lock().pop_front();
             let done = *closed;
             if job.is_none() && !done {
                 drop(self.wake.wait_timeout(closed, NAP));
             }
+            // SeqCst: pairs with the load in `push`, which may see it late and ring once in vain.
             self.sleepers.fetch_sub(1, Ordering::SeqCst);
             if job.is_some() || done {
                 return job;

@@ -204,11 +204,11 @@ impl<F: Fabric> PsClient<F> {
         let mut header = blank(op, plan.table.0, plan.keys.len());
         let read = region.filter(|_| self.options.put_read && op != Op::Update);
         let total = plan.keys.len() * row_bytes;
-        if let (Some(region), Source::Dense(first)) = (read, source) {
-            if let Err(error) = name_buffer(region, first, total, &mut header) {
-                channel.release(held);
-                return Err(error);
-            }
+        if let (Some(region), Source::Dense(first)) = (read, source)
+            && let Err(error) = name_buffer(region, first, total, &mut header)
+        {
+            channel.release(held);
+            return Err(error);
         }
         let payload = channel.payload(held);
         // SAFETY: the plan's part was bounded by the slot's payload; the record is the holder's.
