@@ -340,14 +340,16 @@ enum reclane_lane_state
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
+  /* It is being connected. */
+  RECLANE_LANE_STATE_CONNECTING = 0,
   /* It carries requests. */
-  RECLANE_LANE_STATE_ACTIVE = 0,
-  /* It has failed and carries no new request. */
-  RECLANE_LANE_STATE_DIRTY = 1,
+  RECLANE_LANE_STATE_ACTIVE = 1,
+  /* It has failed and carries no new request; a rebuild could help. */
+  RECLANE_LANE_STATE_DIRTY = 2,
   /* It is being connected again. */
-  RECLANE_LANE_STATE_REBUILDING = 2,
+  RECLANE_LANE_STATE_REBUILDING = 3,
   /* It will not come back. */
-  RECLANE_LANE_STATE_DEAD = 3,
+  RECLANE_LANE_STATE_DEAD = 4,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -559,8 +561,8 @@ typedef void (*reclane_store_unpin_rows_fn)(void *user_data,
 
 /* The host's storage engine. Zero the struct, set struct_size = sizeof(reclane_store) and the required callbacks.
  *
- * Each callback gets user_data first. worker is distinct among calls that run at the same time and lies below 256, so
- * it can index per-thread scratch. Callbacks run on the server's threads, many at once. Pointers are valid during the
+ * Each callback gets user_data first. worker is distinct among calls that run at the same time and lies below what
+ * reclane_options_server_workers() says, so it can index per-thread scratch. Callbacks run on the server's threads, many at once. Pointers are valid during the
  * call only. No callback may throw: a C++ exception that leaves one ends the process (reclane.hpp's Store catches
  * them). A callback may call anything of this library except the stop, shutdown and close functions.
  *
@@ -621,15 +623,13 @@ typedef struct reclane_lane_info {
   uint32_t state;
   /* Counts its connections, from 1. */
   uint32_t generation;
-  /* Requests it can carry at a time. */
-  uint32_t slots;
-  /* Requests it carries now. */
-  uint32_t slots_in_use;
-  /* How a request is committed: 1 single, 2 crc, 3 imm. */
-  uint32_t commit_scheme;
+  /* Number of its queue pair. */
+  uint32_t queue_pair;
+  /* How a request is committed: "single", "crc" or "imm". A static string. */
+  const char *commit_scheme;
 } reclane_lane_info;
 
-/* Counters of a client. Set struct_size = sizeof(reclane_client_counters) before the call. */
+/* What a client has at a moment. Set struct_size = sizeof(reclane_client_counters) before the call. */
 typedef struct reclane_client_counters {
   /* sizeof(reclane_client_counters), set by the caller. */
   uint32_t struct_size;
@@ -641,42 +641,50 @@ typedef struct reclane_client_counters {
   uint32_t lanes;
   /* Lanes of these that carry requests. */
   uint32_t lanes_active;
+  /* Request slots of all lanes. */
+  uint32_t slots;
+  /* Slots of these that requests hold. */
+  uint32_t slots_held;
   /* 0. */
   uint32_t reserved;
-  /* Requests sent, as the fabric saw them: a batch that was split counts for each part. */
-  uint64_t requests;
-  /* Requests that ended with an error. */
-  uint64_t failures;
-  /* Keys in requests sent. */
-  uint64_t keys;
-  /* Payload bytes sent. */
-  uint64_t bytes_sent;
-  /* Payload bytes received. */
-  uint64_t bytes_received;
+  /* Bytes of registered memory for the lanes on this side. */
+  uint64_t lane_bytes;
 } reclane_client_counters;
 
-/* Counters of a server. Set struct_size = sizeof(reclane_server_counters) before the call. */
+/* What a server has done and has now. Set struct_size = sizeof(reclane_server_counters) before the call. */
 typedef struct reclane_server_counters {
   /* sizeof(reclane_server_counters), set by the caller. */
   uint32_t struct_size;
-  /* Number of this shard. */
-  uint32_t shard;
-  /* Clients that are connected. */
-  uint32_t clients;
-  /* Lanes of these clients. */
-  uint32_t lanes;
-  /* Requests answered. */
-  uint64_t requests;
-  /* Requests of these answered with an error. */
-  uint64_t failures;
-  /* Requests of these that were malformed. */
-  uint64_t malformed;
-  /* Keys in requests answered. */
-  uint64_t keys;
-  /* Payload bytes received. */
-  uint64_t bytes_received;
-  /* Payload bytes sent. */
-  uint64_t bytes_sent;
+  /* 0. */
+  uint32_t reserved;
+  /* GET requests executed. */
+  uint64_t gets;
+  /* PUT requests executed. */
+  uint64_t puts;
+  /* UPDATE and UPDATE_FLAT requests executed. */
+  uint64_t updates;
+  /* INIT_TABLE requests executed. */
+  uint64_t init_tables;
+  /* COMMAND requests executed. */
+  uint64_t commands;
+  /* Rows answered. */
+  uint64_t get_rows;
+  /* Rows of these that had no value. */
+  uint64_t missing_rows;
+  /* Requests that were refused as malformed. */
+  uint64_t refused;
+  /* Requests whose handler failed. */
+  uint64_t internal_errors;
+  /* Lanes that are scanned. */
+  uint64_t lanes;
+  /* Rounds over all slots. */
+  uint64_t scan_rounds;
+  /* Rounds of these that found nothing. */
+  uint64_t empty_scan_rounds;
+  /* Times that a poll thread went to sleep. */
+  uint64_t sleeps;
+  /* Bytes of registered memory for the lanes on this side. */
+  uint64_t lane_bytes;
 } reclane_server_counters;
 
 #ifdef __cplusplus
@@ -814,6 +822,21 @@ reclane_status reclane_options_get(const struct reclane_options *options,
                                    size_t *length,
                                    struct reclane_error *error);
 
+/* How many workers a server with these options has: a store's callbacks get worker numbers below it.
+ *
+ * options  from reclane_options_open(); NULL for all defaults.
+ * workers  receives the number, 1..513.
+ * error    may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_OPTION_CONFLICT  two options contradict each other
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE  as their names say
+ * Threads: one at a time per options.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_options_server_workers(const struct reclane_options *options,
+                                              uint32_t *workers,
+                                              struct reclane_error *error);
+
 /* Closes a bag of options. NULL and an already closed handle do nothing.
  *
  * Threads: one at a time per options.  Blocks: never.
@@ -885,7 +908,7 @@ reclane_status reclane_server_open(const struct reclane_options *options,
  * timeout_ms  how long to wait for requests under way, milliseconds; 0 for 10 s.
  * error       may be NULL; filled on failure only.
  *
- * RECLANE_STATUS_WAIT_TIMEOUT    requests were still under way; the server goes on draining
+ * RECLANE_STATUS_BUSY            a callback or handler has not returned yet; the server goes on stopping
  * RECLANE_STATUS_WOULD_DEADLOCK  called from inside a callback
  * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
  * Threads: any.  Blocks: up to timeout_ms.
@@ -909,8 +932,7 @@ reclane_status reclane_server_control_plane_port(const struct reclane_server *se
                                                  uint32_t *port,
                                                  struct reclane_error *error);
 
-/* Closes a server: stops it without waiting for requests under way, ends its threads, gives its memory back and drops
- * the store. No callback runs after it returns. NULL and an already closed handle do nothing. Inside a callback of
+/* Closes a server: stops it if it was not stopped, ends its threads, gives its memory back and drops the store. No callback runs after it returns. NULL and an already closed handle do nothing. Inside a callback of
  * reclane_store it does nothing either, since it would wait for that callback; in a forked child it only forgets.
  *
  * Threads: one at a time per server; no other call on it may be under way.  Blocks: until its threads have ended.
@@ -963,14 +985,14 @@ RECLANE_NODISCARD
 reclane_status reclane_client_open_from_environment(struct reclane_client **out,
                                                     struct reclane_error *error);
 
-/* Ends a client in order: no new request is taken, and the call returns when every request under way has ended. May be
- * called again after a failure. Requests may still be queried, borrowed and revoked afterwards.
+/* Ends a client in order: waits until every request was revoked, then leaves the deployment. May be called again after
+ * a failure. Afterwards requests and buffers are refused with RECLANE_STATUS_CLOSED.
  *
  * client      from reclane_client_open().
  * timeout_ms  how long to wait, milliseconds; 0 for 10 s.
  * error       may be NULL; filled on failure only.
  *
- * RECLANE_STATUS_WAIT_TIMEOUT    requests are still under way
+ * RECLANE_STATUS_BUSY            requests were not revoked yet
  * RECLANE_STATUS_WOULD_DEADLOCK  called from inside a callback
  * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
  * Threads: any.  Blocks: up to timeout_ms.
@@ -979,10 +1001,10 @@ reclane_status reclane_client_shutdown(struct reclane_client *client,
                                        uint64_t timeout_ms,
                                        struct reclane_error *error);
 
-/* Closes a client: abandons requests under way, leaves the deployment, ends its threads. Caller's memory named by
- * requests is not touched after it returns. Buffers of this client stay valid until they are closed themselves. NULL
- * and an already closed handle do nothing; in a forked child it only forgets; inside a callback of reclane_store it
- * does nothing.
+/* Closes a client: abandons requests under way, leaves the deployment, ends its threads. The caller's memory named by
+ * requests is not touched after it returns; the rows of GETs in place are gone. Buffers of this client keep their memory
+ * until they are closed themselves. NULL and an already closed handle do nothing; in a forked child it only forgets;
+ * inside a callback of reclane_store it does nothing.
  *
  * Threads: one at a time per client; no other call on it may be under way.  Blocks: until its threads have ended.
  */
@@ -1075,21 +1097,26 @@ reclane_status reclane_client_shard_of(const struct reclane_client *client,
  * The plain calls send a request and wait for its end. The submit calls send it and return a reclane_request, a number
  * that stays good until reclane_client_revoke(): query it, wait for it, borrow its rows, then revoke it. Every request
  * that was submitted must be revoked once, also when it failed; a number that was revoked is recognised and refused with
- * RECLANE_STATUS_STALE_TOKEN. At most the option async-depth of requests may be open at a time.
+ * RECLANE_STATUS_STALE_TOKEN. Each open request holds slots: when all are held, submit calls answer
+ * RECLANE_STATUS_NO_SLOT, and the plain calls wait for one. A request belongs to one thread at a time; different requests
+ * of one client may be worked on by different threads at once.
  *
- * keys may be NULL when key_count is 0; such a request is done at once. Keys, rows and gradients that are read from the
- * caller's memory are copied before a submit call returns. Memory that a GET writes to must stay valid until the
- * request is revoked or the client closed.
+ * There is no thread behind a request: query, wait and borrow drive it. Keys are copied before a submit call returns.
+ * Rows that are sent, and the array of pointers to gradients, must stay valid and unchanged, and memory that a GET writes
+ * to must stay valid, until the request has ended or was revoked. keys and rows may be NULL when key_count is 0; such a
+ * request is done at once. The parts of a batch that was split may be executed in any order.
  *
  * Every call below can give, beside what its comment lists:
  *   RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
  * and every call that sends or ends a request:
- *   RECLANE_STATUS_INVALID_ARGUMENT     an array is misaligned or impossibly long
- *   RECLANE_STATUS_UNKNOWN_TABLE        no table has this number
- *   RECLANE_STATUS_VALUE_SIZE_MISMATCH  the floats given are not key_count rows of the table's width
- *   RECLANE_STATUS_NO_SLOT              too many requests are open; nothing was sent, revoke some and try again
- *   RECLANE_STATUS_INVALID_PAYLOAD, _WRONG_SHARD, _BATCH_TOO_LARGE, _INTERNAL_ERROR  the server's answer
- *   RECLANE_STATUS_WAIT_TIMEOUT, _LANE_DOWN, _POST_FAILED, _COMPLETION_ERROR, _COMPLETION_TIMEOUT, _CORRUPT_RESPONSE
+ *   RECLANE_STATUS_INVALID_ARGUMENT  an array is misaligned or impossibly long
+ *   RECLANE_STATUS_UNKNOWN_TABLE     this client knows no table of this number: call reclane_client_init_table() first
+ *   RECLANE_STATUS_BUFFER_TOO_SMALL  the floats given are not key_count rows of the table's width; nothing was sent
+ *   RECLANE_STATUS_NO_SLOT           too many requests are open; nothing was sent, revoke some and try again
+ *   RECLANE_STATUS_INVALID_PAYLOAD, _WRONG_SHARD, _BATCH_TOO_LARGE, _VALUE_SIZE_MISMATCH, _INTERNAL_ERROR  the server's
+ *   answer
+ *   RECLANE_STATUS_WAIT_TIMEOUT, _LANE_DOWN, _POST_FAILED, _COMPLETION_ERROR, _COMPLETION_TIMEOUT, _CORRUPT_RESPONSE  the
+ *   lane that carried it is lost
  *   RECLANE_STATUS_SHARD_UNREACHABLE, _DRAINING  the shard is gone or going; error names it
  * error->outcome says whether a failed PUT or UPDATE was executed.
  */
@@ -1195,15 +1222,13 @@ reclane_status reclane_client_submit_get(struct reclane_client *client,
                                          reclane_request *request,
                                          struct reclane_error *error);
 
-/* Sends a GET whose rows stay where the fabric puts them: read them in place with reclane_client_borrow(). All keys must
- * belong to one shard and fit one request.
+/* Sends a GET whose rows stay where the library has them: read them in place with reclane_client_borrow(). When all keys
+ * belong to one shard and fit one request, that is where the server put them, and they can be read as they come in.
  *
  * client, table, keys, key_count  as reclane_client_get().
  * request  receives the request's number; 0 on failure. Release it with reclane_client_revoke(); the rows are gone then.
  * error    may be NULL; filled on failure only.
  *
- * RECLANE_STATUS_INVALID_ARGUMENT  the keys belong to several shards
- * RECLANE_STATUS_BATCH_TOO_LARGE   the keys or rows do not fit one request
  * Threads: any.  Blocks: never.
  */
 RECLANE_NODISCARD
@@ -1214,7 +1239,8 @@ reclane_status reclane_client_submit_get_in_place(struct reclane_client *client,
                                                   reclane_request *request,
                                                   struct reclane_error *error);
 
-/* Sends a GET whose rows land in a buffer of the library without a second copy.
+/* Sends a GET whose rows land in a buffer of the library; without a second copy when all keys belong to one shard and
+ * fit one request.
  *
  * client, table, keys, key_count  as reclane_client_get().
  * buffer        from reclane_buffer_open() of this client; its bytes from offset_bytes on belong to the request until it
@@ -1238,7 +1264,7 @@ reclane_status reclane_client_submit_get_into(struct reclane_client *client,
 
 /* Sends a PUT.
  *
- * client, table, keys, key_count, rows, float_count  as reclane_client_put(). Copied before the call returns.
+ * client, table, keys, key_count, rows, float_count  as reclane_client_put().
  * request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
  * error    may be NULL; filled on failure only.
  *
@@ -1277,7 +1303,7 @@ reclane_status reclane_client_submit_put_from(struct reclane_client *client,
 
 /* Sends an UPDATE.
  *
- * client, table, keys, key_count, gradients  as reclane_client_update(). Copied before the call returns.
+ * client, table, keys, key_count, gradients  as reclane_client_update().
  * request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
  * error    may be NULL; filled on failure only.
  *
@@ -1294,8 +1320,7 @@ reclane_status reclane_client_submit_update(struct reclane_client *client,
 
 /* Sends an UPDATE_FLAT.
  *
- * client, table, keys, key_count, gradients, float_count  as reclane_client_update_flat(). Copied before the call
- *          returns.
+ * client, table, keys, key_count, gradients, float_count  as reclane_client_update_flat()
  * request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
  * error    may be NULL; filled on failure only.
  *
@@ -1338,11 +1363,11 @@ reclane_status reclane_client_submit_update_flat_from(struct reclane_client *cli
  * request  from a submit call of this client.
  * error    may be NULL; filled on failure only.
  *
- * RECLANE_STATUS_OK           it has ended well: its rows are there
+ * RECLANE_STATUS_OK           it has ended, well or not: reclane_client_wait() tells how
  * RECLANE_STATUS_PENDING      it is under way
  * RECLANE_STATUS_STALE_TOKEN  it was revoked
- * and what it ended with: the statuses of sending and ending a request
- * Threads: any.  Blocks: never.
+ * RECLANE_STATUS_BUSY         another thread is working on it
+ * Threads: one at a time per request.  Blocks: never.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_query(struct reclane_client *client,
@@ -1353,13 +1378,16 @@ reclane_status reclane_client_query(struct reclane_client *client,
  *
  * client      from reclane_client_open().
  * request     from a submit call of this client.
- * timeout_ms  how long to wait, milliseconds; 0 for the option rdma-wait-timeout-ms.
+ * timeout_ms  how long to wait, milliseconds. 0 for the option rdma-wait-timeout-ms, after which the request fails.
  * error       may be NULL; filled on failure only.
  *
- * RECLANE_STATUS_WAIT_TIMEOUT  it did not end in time; the lane that carried it is lost
+ * RECLANE_STATUS_OK            it has ended well: its rows are there
+ * RECLANE_STATUS_PENDING       timeout_ms is over and it is still under way; wait again
+ * RECLANE_STATUS_WAIT_TIMEOUT  it did not end within the option's time; the lane that carried it is lost
  * RECLANE_STATUS_STALE_TOKEN   it was revoked
+ * RECLANE_STATUS_BUSY          another thread is working on it
  * and what it ended with: the statuses of sending and ending a request
- * Threads: any; two threads must not wait for the same request.  Blocks: up to timeout_ms.
+ * Threads: one at a time per request.  Blocks: up to timeout_ms.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_wait(struct reclane_client *client,
@@ -1372,8 +1400,8 @@ reclane_status reclane_client_wait(struct reclane_client *client,
  *
  * client      from reclane_client_open().
  * request     from reclane_client_submit_get_in_place() of this client.
- * rows        receives a pointer to the first row, aligned to 4 bytes; NULL while no row is ready. It belongs to the
- *             library and is valid until the request is revoked or the client closed.
+ * rows        receives a pointer to the first row, aligned to 4 bytes. It belongs to the library and is valid until the
+ *             request is revoked or the client closed.
  * rows_ready  receives how many rows, from the first on, can be read now.
  * rows_total  receives how many there will be.
  * error       may be NULL; filled on failure only.
@@ -1383,7 +1411,7 @@ reclane_status reclane_client_wait(struct reclane_client *client,
  * RECLANE_STATUS_WRONG_STATE  the request is no GET in place
  * RECLANE_STATUS_STALE_TOKEN  it was revoked
  * and what it ended with: the statuses of sending and ending a request
- * Threads: any.  Blocks: never.
+ * Threads: one at a time per request.  Blocks: never.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_borrow(struct reclane_client *client,
@@ -1393,16 +1421,16 @@ reclane_status reclane_client_borrow(struct reclane_client *client,
                                      size_t *rows_total,
                                      struct reclane_error *error);
 
-/* Releases a request. One that is still under way is abandoned: its memory is not touched after the call, and whether
- * a PUT or UPDATE is executed stays unknown.
+/* Releases a request. One that is still under way is waited for, since its memory may still be written; the parts of a
+ * batch that were not sent yet are not sent.
  *
  * client   from reclane_client_open().
  * request  from a submit call of this client; not valid afterwards.
  * error    may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_STALE_TOKEN  it was revoked before
- * RECLANE_STATUS_BUSY         another thread is waiting for it; it stays valid
- * Threads: any.  Blocks: never.
+ * RECLANE_STATUS_BUSY         another thread is working on it; it stays valid
+ * Threads: one at a time per request.  Blocks: up to the option rdma-wait-timeout-ms when it is under way.
  */
 reclane_status reclane_client_revoke(struct reclane_client *client,
                                      reclane_request request,
@@ -1411,20 +1439,21 @@ reclane_status reclane_client_revoke(struct reclane_client *client,
 /* ----------------------------------------------------------------------------------------------------
  * Buffer: memory of the library that the fabric can reach without a copy.
  *
- * A GET into a buffer lands there directly; a PUT or UPDATE from a buffer can be read by the server from there. The
- * memory lives until reclane_buffer_close() and the end of every request that names it, whichever is later, so closing
- * a buffer early is safe. Rows in it are float, row-major.
+ * A GET of one shard's keys that fits one request lands there directly; a PUT or UPDATE from a buffer can be read by
+ * the server from there. Close a buffer only when every request that names it was revoked. Rows in it are float,
+ * row-major.
  */
 
 /* Allocates a zeroed, registered buffer, aligned to a page.
  *
- * client  from reclane_client_open(). The buffer can be used with this client only and may outlive it.
+ * client  from reclane_client_open(). The buffer can be used with this client only; its memory may outlive it.
  * bytes   its size, at least 1.
  * out     receives the handle; NULL is written on failure. Close it with reclane_buffer_close().
  * error   may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_INVALID_ARGUMENT          bytes is 0
  * RECLANE_STATUS_RESOURCE_LIMIT, _OS_ERROR  there is no memory, or it cannot be registered
+ * RECLANE_STATUS_SHARD_UNREACHABLE          a shard did not map it
  * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
  * Threads: any.  Blocks: for the time of an allocation.
  */
@@ -1450,7 +1479,7 @@ void *reclane_buffer_data(const struct reclane_buffer *buffer);
  */
 size_t reclane_buffer_bytes(const struct reclane_buffer *buffer);
 
-/* Closes a buffer. The caller must not touch its bytes any more; requests that name it still end in order. NULL and an
+/* Closes a buffer. Its bytes must not be touched any more, and no request that was not revoked may name it. NULL and an
  * already closed handle do nothing.
  *
  * Threads: one at a time per buffer.  Blocks: never.
@@ -1458,7 +1487,7 @@ size_t reclane_buffer_bytes(const struct reclane_buffer *buffer);
 void reclane_buffer_close(struct reclane_buffer *buffer);
 
 /* ----------------------------------------------------------------------------------------------------
- * Reports: what a lane, a client and a server are doing. Counters only grow, until the handle is closed.
+ * Reports: what a lane, a client and a server are doing. Numbers of events only grow, until the handle is closed.
  */
 
 /* Reports on one lane.
@@ -1481,7 +1510,7 @@ reclane_status reclane_client_lane(const struct reclane_client *client,
                                    struct reclane_lane_info *info,
                                    struct reclane_error *error);
 
-/* Reports a client's counters.
+/* Reports what a client has.
  *
  * client  from reclane_client_open().
  * stats   receives the report; struct_size must be set.
@@ -1496,7 +1525,7 @@ reclane_status reclane_client_stats(const struct reclane_client *client,
                                     struct reclane_client_counters *stats,
                                     struct reclane_error *error);
 
-/* Reports a server's counters.
+/* Reports what a server has done and has.
  *
  * server  from reclane_server_open().
  * stats   receives the report; struct_size must be set.

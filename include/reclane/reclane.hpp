@@ -270,6 +270,12 @@ class Options : public detail::Handle<reclane_options, reclane_options_close> {
     result.settle(reclane_options_set_flag(raw(), flag.c_str(), result.out()));
     return result;
   }
+  // reclane_options_server_workers()
+  Result<std::uint32_t> server_workers() const noexcept {
+    Result<std::uint32_t> result;
+    result.settle(reclane_options_server_workers(raw(), &result.place(), result.out()));
+    return result;
+  }
   // reclane_options_get()
   Result<std::string> get(const std::string& name) const {
     Result<std::string> result;
@@ -287,8 +293,8 @@ class Options : public detail::Handle<reclane_options, reclane_options_close> {
 };
 
 // A storage engine of the host: derive, override, hand to Server::open(). The methods are called on the server's
-// threads, many at once; `worker` is distinct among concurrent calls and below 256. They answer a reclane_answer. An
-// exception that leaves one becomes RECLANE_ANSWER_INTERNAL_ERROR and the server lives on.
+// threads, many at once; `worker` is distinct among concurrent calls and below Options::server_workers(). They answer a
+// reclane_answer. An exception that leaves one becomes RECLANE_ANSWER_INTERNAL_ERROR and the server lives on.
 class Store {
  public:
   struct Region {
@@ -503,10 +509,12 @@ class Request {
     result.place() = result.status() == RECLANE_STATUS_OK;
     return result;
   }
-  // reclane_client_wait(); 0 is the option rdma-wait-timeout-ms
-  Result<void> wait(std::uint64_t timeout_ms = 0) noexcept {
-    Result<void> result;
+  // reclane_client_wait(): whether it has ended; always, unless an own timeout ran out. 0 is the option
+  // rdma-wait-timeout-ms, after which the request fails.
+  Result<bool> wait(std::uint64_t timeout_ms = 0) noexcept {
+    Result<bool> result;
     result.settle(reclane_client_wait(client_, token_, timeout_ms, result.out()));
+    result.place() = result.status() == RECLANE_STATUS_OK;
     return result;
   }
   // reclane_client_borrow()

@@ -1,19 +1,20 @@
 //! Buffer: memory of the library that the fabric can reach without a copy.
 //!
-//! A GET into a buffer lands there directly; a PUT or UPDATE from a buffer can be read by the server from there. The
-//! memory lives until reclane_buffer_close() and the end of every request that names it, whichever is later, so closing
-//! a buffer early is safe. Rows in it are float, row-major.
+//! A GET of one shard's keys that fits one request lands there directly; a PUT or UPDATE from a buffer can be read by
+//! the server from there. Close a buffer only when every request that names it was revoked. Rows in it are float,
+//! row-major.
 
 use core::ffi::c_void;
 use core::ptr;
 
-use super::backend::{Buffer, Client};
 use super::client::reclane_client;
 use super::error::reclane_error;
 use super::guard;
 use super::handle::{self, Noun};
 use super::options::publish_to;
+use crate::engine::{Buffer, Client};
 use crate::error::{Error, Status};
+use crate::fabric::Region;
 
 /// Memory that the fabric can reach. Opaque; made by reclane_buffer_open().
 pub struct reclane_buffer {
@@ -28,13 +29,14 @@ impl Noun for reclane_buffer {
 
 /// Allocates a zeroed, registered buffer, aligned to a page.
 ///
-/// client  from reclane_client_open(). The buffer can be used with this client only and may outlive it.
+/// client  from reclane_client_open(). The buffer can be used with this client only; its memory may outlive it.
 /// bytes   its size, at least 1.
 /// out     receives the handle; NULL is written on failure. Close it with reclane_buffer_close().
 /// error   may be NULL; filled on failure only.
 ///
 /// RECLANE_STATUS_INVALID_ARGUMENT          bytes is 0
 /// RECLANE_STATUS_RESOURCE_LIMIT, _OS_ERROR  there is no memory, or it cannot be registered
+/// RECLANE_STATUS_SHARD_UNREACHABLE          a shard did not map it
 /// RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
 /// Threads: any.  Blocks: for the time of an allocation.
 #[unsafe(no_mangle)]
@@ -78,10 +80,10 @@ pub unsafe extern "C" fn reclane_buffer_data(buffer: *const reclane_buffer) -> *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reclane_buffer_bytes(buffer: *const reclane_buffer) -> usize {
     // SAFETY: the caller vouches for the handle.
-    unsafe { handle::object(buffer) }.map_or(0, Buffer::bytes)
+    unsafe { handle::object(buffer) }.map_or(0, Region::bytes)
 }
 
-/// Closes a buffer. The caller must not touch its bytes any more; requests that name it still end in order. NULL and an
+/// Closes a buffer. Its bytes must not be touched any more, and no request that was not revoked may name it. NULL and an
 /// already closed handle do nothing.
 ///
 /// Threads: one at a time per buffer.  Blocks: never.

@@ -9,14 +9,15 @@ use core::ffi::c_char;
 use std::time::Duration;
 
 use super::arguments::{required, text, timeout_or};
-use super::backend::{Client, Options, Side};
 use super::callback;
 use super::error::reclane_error;
 use super::handle::{self, Noun};
 use super::options::{publish_to, reclane_options, snapshot};
 use super::store::{command_of, reclane_table_options};
 use super::{fork, guard, structs};
+use crate::engine::Client;
 use crate::error::Status;
+use crate::options::{Options, Side};
 
 /// A connection to all shards. Opaque; made by reclane_client_open().
 pub struct reclane_client {
@@ -94,14 +95,14 @@ pub unsafe extern "C" fn reclane_client_open_from_environment(
     unsafe { guard::call(error, || publish_to(out, make)) }
 }
 
-/// Ends a client in order: no new request is taken, and the call returns when every request under way has ended. May be
-/// called again after a failure. Requests may still be queried, borrowed and revoked afterwards.
+/// Ends a client in order: waits until every request was revoked, then leaves the deployment. May be called again after
+/// a failure. Afterwards requests and buffers are refused with RECLANE_STATUS_CLOSED.
 ///
 /// client      from reclane_client_open().
 /// timeout_ms  how long to wait, milliseconds; 0 for 10 s.
 /// error       may be NULL; filled on failure only.
 ///
-/// RECLANE_STATUS_WAIT_TIMEOUT    requests are still under way
+/// RECLANE_STATUS_BUSY            requests were not revoked yet
 /// RECLANE_STATUS_WOULD_DEADLOCK  called from inside a callback
 /// RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
 /// Threads: any.  Blocks: up to timeout_ms.
@@ -120,10 +121,10 @@ pub unsafe extern "C" fn reclane_client_shutdown(
     unsafe { guard::with(client.cast_const(), error, body) }
 }
 
-/// Closes a client: abandons requests under way, leaves the deployment, ends its threads. Caller's memory named by
-/// requests is not touched after it returns. Buffers of this client stay valid until they are closed themselves. NULL
-/// and an already closed handle do nothing; in a forked child it only forgets; inside a callback of reclane_store it
-/// does nothing.
+/// Closes a client: abandons requests under way, leaves the deployment, ends its threads. The caller's memory named by
+/// requests is not touched after it returns; the rows of GETs in place are gone. Buffers of this client keep their memory
+/// until they are closed themselves. NULL and an already closed handle do nothing; in a forked child it only forgets;
+/// inside a callback of reclane_store it does nothing.
 ///
 /// Threads: one at a time per client; no other call on it may be under way.  Blocks: until its threads have ended.
 #[unsafe(no_mangle)]

@@ -13,7 +13,6 @@
 #![allow(non_camel_case_types)]
 
 mod arguments;
-mod backend;
 mod buffer;
 mod callback;
 mod client;

@@ -7,11 +7,12 @@
 use core::ffi::c_char;
 
 use super::arguments::{required, text, write_text};
-use super::backend::Options;
 use super::error::reclane_error;
 use super::guard;
 use super::handle::{self, Noun};
+use crate::engine::Server;
 use crate::error::{Error, Result, Status};
+use crate::options::{Options, Side};
 use crate::sync::{Mutex, lock};
 
 /// A bag of named options. Opaque; made by reclane_options_open().
@@ -154,6 +155,34 @@ pub unsafe extern "C" fn reclane_options_get(
     };
     // SAFETY: the caller vouches for the handle and `error`.
     unsafe { guard::with(options, error, body) }
+}
+
+/// How many workers a server with these options has: a store's callbacks get worker numbers below it.
+///
+/// options  from reclane_options_open(); NULL for all defaults.
+/// workers  receives the number, 1..513.
+/// error    may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_OPTION_CONFLICT  two options contradict each other
+/// RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE  as their names say
+/// Threads: one at a time per options.  Blocks: never.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_options_server_workers(
+    options: *const reclane_options,
+    workers: *mut u32,
+    error: *mut reclane_error,
+) -> Status {
+    let body = || {
+        required(workers, "workers")?;
+        // SAFETY: the caller vouches for the handle.
+        let settings = unsafe { snapshot(options) }?.settings(Side::Server)?;
+        // SAFETY: not NULL; writable by the caller's word.
+        unsafe { workers.write(Server::workers(&settings)) };
+        Ok(Status::Ok)
+    };
+    // SAFETY: the caller vouches for `error`.
+    unsafe { guard::call(error, body) }
 }
 
 /// Closes a bag of options. NULL and an already closed handle do nothing.

@@ -3,30 +3,35 @@
 //! The plain calls send a request and wait for its end. The submit calls send it and return a reclane_request, a number
 //! that stays good until reclane_client_revoke(): query it, wait for it, borrow its rows, then revoke it. Every request
 //! that was submitted must be revoked once, also when it failed; a number that was revoked is recognised and refused with
-//! RECLANE_STATUS_STALE_TOKEN. At most the option async-depth of requests may be open at a time.
+//! RECLANE_STATUS_STALE_TOKEN. Each open request holds slots: when all are held, submit calls answer
+//! RECLANE_STATUS_NO_SLOT, and the plain calls wait for one. A request belongs to one thread at a time; different requests
+//! of one client may be worked on by different threads at once.
 //!
-//! keys may be NULL when key_count is 0; such a request is done at once. Keys, rows and gradients that are read from the
-//! caller's memory are copied before a submit call returns. Memory that a GET writes to must stay valid until the
-//! request is revoked or the client closed.
+//! There is no thread behind a request: query, wait and borrow drive it. Keys are copied before a submit call returns.
+//! Rows that are sent, and the array of pointers to gradients, must stay valid and unchanged, and memory that a GET writes
+//! to must stay valid, until the request has ended or was revoked. keys and rows may be NULL when key_count is 0; such a
+//! request is done at once. The parts of a batch that was split may be executed in any order.
 //!
 //! Every call below can give, beside what its comment lists:
 //!   RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
 //! and every call that sends or ends a request:
-//!   RECLANE_STATUS_INVALID_ARGUMENT     an array is misaligned or impossibly long
-//!   RECLANE_STATUS_UNKNOWN_TABLE        no table has this number
-//!   RECLANE_STATUS_VALUE_SIZE_MISMATCH  the floats given are not key_count rows of the table's width
-//!   RECLANE_STATUS_NO_SLOT              too many requests are open; nothing was sent, revoke some and try again
-//!   RECLANE_STATUS_INVALID_PAYLOAD, _WRONG_SHARD, _BATCH_TOO_LARGE, _INTERNAL_ERROR  the server's answer
-//!   RECLANE_STATUS_WAIT_TIMEOUT, _LANE_DOWN, _POST_FAILED, _COMPLETION_ERROR, _COMPLETION_TIMEOUT, _CORRUPT_RESPONSE
+//!   RECLANE_STATUS_INVALID_ARGUMENT  an array is misaligned or impossibly long
+//!   RECLANE_STATUS_UNKNOWN_TABLE     this client knows no table of this number: call reclane_client_init_table() first
+//!   RECLANE_STATUS_BUFFER_TOO_SMALL  the floats given are not key_count rows of the table's width; nothing was sent
+//!   RECLANE_STATUS_NO_SLOT           too many requests are open; nothing was sent, revoke some and try again
+//!   RECLANE_STATUS_INVALID_PAYLOAD, _WRONG_SHARD, _BATCH_TOO_LARGE, _VALUE_SIZE_MISMATCH, _INTERNAL_ERROR  the server's
+//!   answer
+//!   RECLANE_STATUS_WAIT_TIMEOUT, _LANE_DOWN, _POST_FAILED, _COMPLETION_ERROR, _COMPLETION_TIMEOUT, _CORRUPT_RESPONSE  the
+//!   lane that carried it is lost
 //!   RECLANE_STATUS_SHARD_UNREACHABLE, _DRAINING  the shard is gone or going; error names it
 //! error->outcome says whether a failed PUT or UPDATE was executed.
 
 use super::arguments::{array, check_array, required, table_tag, timeout};
-use super::backend::{Buffer, Client, Request, Rows, Target, Token};
 use super::buffer::reclane_buffer;
 use super::client::reclane_client;
 use super::error::reclane_error;
 use super::{guard, handle};
+use crate::engine::{Buffer, Client, Request, Rows, Target, Token};
 use crate::error::{Result, Status};
 
 /// Names one submitted request of one client. Never 0.
@@ -35,14 +40,10 @@ pub type reclane_request = u64;
 /// Sends a request, waits for its end, and lets it go.
 ///
 /// # Safety
-/// As for `Client::submit`.
+/// As for `Client::call`.
 unsafe fn complete(client: &Client, request: &Request<'_>) -> Result<Status> {
     // SAFETY: the caller's word.
-    let token = unsafe { client.submit(request) }?;
-    let ended = client.wait(token, None);
-    let released = client.revoke(token);
-    ended?;
-    released?;
+    unsafe { client.call(request) }?;
     Ok(Status::Ok)
 }
 
@@ -247,15 +248,13 @@ pub unsafe extern "C" fn reclane_client_submit_get(
     unsafe { guard::with(client.cast_const(), error, body) }
 }
 
-/// Sends a GET whose rows stay where the fabric puts them: read them in place with reclane_client_borrow(). All keys must
-/// belong to one shard and fit one request.
+/// Sends a GET whose rows stay where the library has them: read them in place with reclane_client_borrow(). When all keys
+/// belong to one shard and fit one request, that is where the server put them, and they can be read as they come in.
 ///
 /// client, table, keys, key_count  as reclane_client_get().
 /// request  receives the request's number; 0 on failure. Release it with reclane_client_revoke(); the rows are gone then.
 /// error    may be NULL; filled on failure only.
 ///
-/// RECLANE_STATUS_INVALID_ARGUMENT  the keys belong to several shards
-/// RECLANE_STATUS_BATCH_TOO_LARGE   the keys or rows do not fit one request
 /// Threads: any.  Blocks: never.
 #[unsafe(no_mangle)]
 #[must_use]
@@ -276,7 +275,8 @@ pub unsafe extern "C" fn reclane_client_submit_get_in_place(
     unsafe { guard::with(client.cast_const(), error, body) }
 }
 
-/// Sends a GET whose rows land in a buffer of the library without a second copy.
+/// Sends a GET whose rows land in a buffer of the library; without a second copy when all keys belong to one shard and
+/// fit one request.
 ///
 /// client, table, keys, key_count  as reclane_client_get().
 /// buffer        from reclane_buffer_open() of this client; its bytes from offset_bytes on belong to the request until it
@@ -301,7 +301,7 @@ pub unsafe extern "C" fn reclane_client_submit_get_into(
 ) -> Status {
     // SAFETY: the caller vouches for the arrays, the buffer and `request`.
     let body = |client: &Client| unsafe {
-        let target = Target::Buffer { buffer: buffer_of(buffer)?, offset_bytes };
+        let target = Target::Buffer { region: buffer_of(buffer)?, offset_bytes };
         let keys = array(keys, key_count, "keys")?;
         submit(client, &Request::Get { table: table_tag(table)?, keys, target }, request)
     };
@@ -311,7 +311,7 @@ pub unsafe extern "C" fn reclane_client_submit_get_into(
 
 /// Sends a PUT.
 ///
-/// client, table, keys, key_count, rows, float_count  as reclane_client_put(). Copied before the call returns.
+/// client, table, keys, key_count, rows, float_count  as reclane_client_put().
 /// request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
 /// error    may be NULL; filled on failure only.
 ///
@@ -362,7 +362,7 @@ pub unsafe extern "C" fn reclane_client_submit_put_from(
 ) -> Status {
     // SAFETY: the caller vouches for the arrays, the buffer and `request`.
     let body = |client: &Client| unsafe {
-        let rows = Rows::Buffer { buffer: buffer_of(buffer)?, offset_bytes };
+        let rows = Rows::Buffer { region: buffer_of(buffer)?, offset_bytes };
         let keys = array(keys, key_count, "keys")?;
         submit(client, &Request::Put { table: table_tag(table)?, keys, rows }, request)
     };
@@ -372,7 +372,7 @@ pub unsafe extern "C" fn reclane_client_submit_put_from(
 
 /// Sends an UPDATE.
 ///
-/// client, table, keys, key_count, gradients  as reclane_client_update(). Copied before the call returns.
+/// client, table, keys, key_count, gradients  as reclane_client_update().
 /// request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
 /// error    may be NULL; filled on failure only.
 ///
@@ -400,8 +400,7 @@ pub unsafe extern "C" fn reclane_client_submit_update(
 
 /// Sends an UPDATE_FLAT.
 ///
-/// client, table, keys, key_count, gradients, float_count  as reclane_client_update_flat(). Copied before the call
-///          returns.
+/// client, table, keys, key_count, gradients, float_count  as reclane_client_update_flat()
 /// request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
 /// error    may be NULL; filled on failure only.
 ///
@@ -452,7 +451,7 @@ pub unsafe extern "C" fn reclane_client_submit_update_flat_from(
 ) -> Status {
     // SAFETY: the caller vouches for the arrays, the buffer and `request`.
     let body = |client: &Client| unsafe {
-        let gradients = Rows::Buffer { buffer: buffer_of(buffer)?, offset_bytes };
+        let gradients = Rows::Buffer { region: buffer_of(buffer)?, offset_bytes };
         let keys = array(keys, key_count, "keys")?;
         submit(client, &Request::UpdateFlat { table: table_tag(table)?, keys, gradients }, request)
     };
@@ -466,11 +465,11 @@ pub unsafe extern "C" fn reclane_client_submit_update_flat_from(
 /// request  from a submit call of this client.
 /// error    may be NULL; filled on failure only.
 ///
-/// RECLANE_STATUS_OK           it has ended well: its rows are there
+/// RECLANE_STATUS_OK           it has ended, well or not: reclane_client_wait() tells how
 /// RECLANE_STATUS_PENDING      it is under way
 /// RECLANE_STATUS_STALE_TOKEN  it was revoked
-/// and what it ended with: the statuses of sending and ending a request
-/// Threads: any.  Blocks: never.
+/// RECLANE_STATUS_BUSY         another thread is working on it
+/// Threads: one at a time per request.  Blocks: never.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn reclane_client_query(
@@ -487,13 +486,16 @@ pub unsafe extern "C" fn reclane_client_query(
 ///
 /// client      from reclane_client_open().
 /// request     from a submit call of this client.
-/// timeout_ms  how long to wait, milliseconds; 0 for the option rdma-wait-timeout-ms.
+/// timeout_ms  how long to wait, milliseconds. 0 for the option rdma-wait-timeout-ms, after which the request fails.
 /// error       may be NULL; filled on failure only.
 ///
-/// RECLANE_STATUS_WAIT_TIMEOUT  it did not end in time; the lane that carried it is lost
+/// RECLANE_STATUS_OK            it has ended well: its rows are there
+/// RECLANE_STATUS_PENDING       timeout_ms is over and it is still under way; wait again
+/// RECLANE_STATUS_WAIT_TIMEOUT  it did not end within the option's time; the lane that carried it is lost
 /// RECLANE_STATUS_STALE_TOKEN   it was revoked
+/// RECLANE_STATUS_BUSY          another thread is working on it
 /// and what it ended with: the statuses of sending and ending a request
-/// Threads: any; two threads must not wait for the same request.  Blocks: up to timeout_ms.
+/// Threads: one at a time per request.  Blocks: up to timeout_ms.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn reclane_client_wait(
@@ -515,8 +517,8 @@ pub unsafe extern "C" fn reclane_client_wait(
 ///
 /// client      from reclane_client_open().
 /// request     from reclane_client_submit_get_in_place() of this client.
-/// rows        receives a pointer to the first row, aligned to 4 bytes; NULL while no row is ready. It belongs to the
-///             library and is valid until the request is revoked or the client closed.
+/// rows        receives a pointer to the first row, aligned to 4 bytes. It belongs to the library and is valid until the
+///             request is revoked or the client closed.
 /// rows_ready  receives how many rows, from the first on, can be read now.
 /// rows_total  receives how many there will be.
 /// error       may be NULL; filled on failure only.
@@ -526,7 +528,7 @@ pub unsafe extern "C" fn reclane_client_wait(
 /// RECLANE_STATUS_WRONG_STATE  the request is no GET in place
 /// RECLANE_STATUS_STALE_TOKEN  it was revoked
 /// and what it ended with: the statuses of sending and ending a request
-/// Threads: any.  Blocks: never.
+/// Threads: one at a time per request.  Blocks: never.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn reclane_client_borrow(
@@ -543,27 +545,27 @@ pub unsafe extern "C" fn reclane_client_borrow(
         required(rows_total, "rows_total")?;
         let borrowed = client.borrow(Token(request))?;
         // SAFETY: not NULL; writable by the caller's word.
-        unsafe { rows.write(borrowed.rows.cast::<f32>()) };
+        unsafe { rows.write(borrowed.rows) };
         // SAFETY: as above.
-        unsafe { rows_ready.write(borrowed.rows_ready as usize) };
+        unsafe { rows_ready.write(borrowed.rows_ready) };
         // SAFETY: as above.
-        unsafe { rows_total.write(borrowed.rows_total as usize) };
+        unsafe { rows_total.write(borrowed.rows_total) };
         Ok(if borrowed.rows_ready == borrowed.rows_total { Status::Ok } else { Status::Pending })
     };
     // SAFETY: the caller vouches for the handle and `error`.
     unsafe { guard::with(client.cast_const(), error, body) }
 }
 
-/// Releases a request. One that is still under way is abandoned: its memory is not touched after the call, and whether
-/// a PUT or UPDATE is executed stays unknown.
+/// Releases a request. One that is still under way is waited for, since its memory may still be written; the parts of a
+/// batch that were not sent yet are not sent.
 ///
 /// client   from reclane_client_open().
 /// request  from a submit call of this client; not valid afterwards.
 /// error    may be NULL; filled on failure only.
 ///
 /// RECLANE_STATUS_STALE_TOKEN  it was revoked before
-/// RECLANE_STATUS_BUSY         another thread is waiting for it; it stays valid
-/// Threads: any.  Blocks: never.
+/// RECLANE_STATUS_BUSY         another thread is working on it; it stays valid
+/// Threads: one at a time per request.  Blocks: up to the option rdma-wait-timeout-ms when it is under way.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reclane_client_revoke(
     client: *mut reclane_client,

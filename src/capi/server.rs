@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use super::arguments::{required, timeout_or};
-use super::backend::{Server, Side};
 use super::callback;
 use super::error::reclane_error;
 use super::handle::{self, Noun};
@@ -15,7 +14,9 @@ use super::options::{publish_to, reclane_options, snapshot};
 use super::store::reclane_store;
 use super::store_adapter::CallbackStore;
 use super::{fork, guard};
+use crate::engine::{Server, builtin_store};
 use crate::error::{Error, Status};
+use crate::options::Side;
 use crate::sync::Arc;
 
 /// A running shard. Opaque; made by reclane_server_open().
@@ -67,7 +68,7 @@ pub unsafe extern "C" fn reclane_server_open(
         // SAFETY: the caller vouches for the handle.
         let settings = unsafe { snapshot(options) }?.settings(Side::Server)?;
         if store.is_null() {
-            return Server::start_with_table(&settings);
+            return Server::start(&settings, Arc::new(builtin_store(&settings)?));
         }
         // SAFETY: the caller vouches for the struct and what it names.
         let adapter = Arc::new(unsafe { CallbackStore::from_c(store) }?);
@@ -86,7 +87,7 @@ pub unsafe extern "C" fn reclane_server_open(
 /// timeout_ms  how long to wait for requests under way, milliseconds; 0 for 10 s.
 /// error       may be NULL; filled on failure only.
 ///
-/// RECLANE_STATUS_WAIT_TIMEOUT    requests were still under way; the server goes on draining
+/// RECLANE_STATUS_BUSY            a callback or handler has not returned yet; the server goes on stopping
 /// RECLANE_STATUS_WOULD_DEADLOCK  called from inside a callback
 /// RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
 /// Threads: any.  Blocks: up to timeout_ms.
@@ -134,8 +135,7 @@ pub unsafe extern "C" fn reclane_server_control_plane_port(
     unsafe { guard::with(server, error, body) }
 }
 
-/// Closes a server: stops it without waiting for requests under way, ends its threads, gives its memory back and drops
-/// the store. No callback runs after it returns. NULL and an already closed handle do nothing. Inside a callback of
+/// Closes a server: stops it if it was not stopped, ends its threads, gives its memory back and drops the store. No callback runs after it returns. NULL and an already closed handle do nothing. Inside a callback of
 /// reclane_store it does nothing either, since it would wait for that callback; in a forked child it only forgets.
 ///
 /// Threads: one at a time per server; no other call on it may be under way.  Blocks: until its threads have ended.
