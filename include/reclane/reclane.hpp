@@ -257,12 +257,16 @@ class Options : public detail::Handle<reclane_options, reclane_options_close> {
     return set(name.c_str(), value.c_str());
   }
   template <class Number, class = std::enable_if_t<std::is_arithmetic_v<Number>>>
-  Result<void> set(const std::string& name, Number value) {
+  Result<void> set(const char* name, Number value) {
     if constexpr (std::is_same_v<Number, bool>) {
-      return set(name.c_str(), value ? "true" : "false");
+      return set(name, value ? "true" : "false");
     } else {
-      return set(name.c_str(), std::to_string(value).c_str());
+      return set(name, std::to_string(value).c_str());
     }
+  }
+  template <class Number, class = std::enable_if_t<std::is_arithmetic_v<Number>>>
+  Result<void> set(const std::string& name, Number value) {
+    return set(name.c_str(), value);
   }
   // reclane_options_set_flag()
   Result<void> set_flag(const std::string& flag) noexcept {
