@@ -200,4 +200,6 @@ VALUE(RECLANE_LEVEL_INFO, 3);
 VALUE(RECLANE_LEVEL_DEBUG, 4);
 VALUE(RECLANE_LEVEL_TRACE, 5);
 
-int main(void) { return 0; }
+int main(void) {
+    return 0;
+}

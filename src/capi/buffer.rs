@@ -14,7 +14,6 @@ use super::handle::{self, Noun};
 use super::options::publish_to;
 use crate::engine::{Buffer, Client};
 use crate::error::{Error, Status};
-use crate::fabric::Region;
 
 /// Memory that the fabric can reach. Opaque; made by reclane_buffer_open().
 pub struct reclane_buffer {
@@ -80,7 +79,7 @@ pub unsafe extern "C" fn reclane_buffer_data(buffer: *const reclane_buffer) -> *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reclane_buffer_bytes(buffer: *const reclane_buffer) -> usize {
     // SAFETY: the caller vouches for the handle.
-    unsafe { handle::object(buffer) }.map_or(0, Region::bytes)
+    unsafe { handle::object(buffer) }.map_or(0, Buffer::bytes)
 }
 
 /// Closes a buffer. Its bytes must not be touched any more, and no request that was not revoked may name it. NULL and an

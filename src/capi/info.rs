@@ -7,9 +7,8 @@ use super::error::reclane_error;
 use super::guard;
 use super::server::reclane_server;
 use super::structs::{self, Versioned};
-use crate::engine::{Client, LaneInfo, Server, ServerStats};
+use crate::engine::{Client, LaneInfo, LaneState, Server, ServerStats};
 use crate::error::Status;
-use crate::lane::LaneState;
 
 /// State of a lane: values of reclane_lane_info.state. Treat an unknown value as "some other".
 #[repr(u32)]
