@@ -16,6 +16,13 @@ pub fn now() -> Tick {
     Tick(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
+/// Wall-clock time for log lines: microseconds since 1970-01-01 UTC. It may jump; nothing is measured with it.
+#[must_use]
+pub fn unix_us() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
 impl Tick {
     /// This point plus a duration.
     #[must_use]
