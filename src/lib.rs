@@ -2,12 +2,7 @@
 //!
 //! docs/architecture.md is the map: rooms, their borders and the invariants between them.
 
-// Tests make small numbers out of large ones on purpose, and their helpers are not for readers of the documentation.
-#![cfg_attr(test, allow(clippy::cast_possible_truncation, clippy::cast_sign_loss))]
-#![cfg_attr(test, allow(missing_docs, missing_debug_implementations))]
-
-const _: () = assert!(usize::BITS == 64, "lengths and addresses of peers are 64-bit numbers");
-
+pub mod capi;
 pub mod control;
 pub mod engine;
 pub mod error;

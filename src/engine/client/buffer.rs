@@ -18,6 +18,12 @@ impl Buffer {
     pub fn data(&self) -> *mut u8 {
         self.base().as_ptr()
     }
+
+    /// Its size.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        Region::bytes(self)
+    }
 }
 
 impl Region for Buffer {

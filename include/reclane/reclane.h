@@ -1,0 +1,1547 @@
+/* reclane: RDMA transport for parameter servers. Generated from the library's sources; do not edit.
+ *
+ * The rules, once for all functions:
+ *   - Every function that can fail returns a reclane_status: 0 is success, positive values are success with a remark,
+ *     negative values are errors. reclane_status_class() says what an error has ruined and so what to do.
+ *   - Details go to a reclane_error that the caller owns, the last parameter; it may be NULL.
+ *   - Results go through out-parameters. Handles are set to NULL, and request numbers to 0, when the call fails.
+ *   - The library never gives memory that the caller must free, and never frees the caller's.
+ *   - Structs start with their size and are to be zeroed first; zero is the default of every field.
+ *   - Handles are opaque. A closed handle is recognised (RECLANE_STATUS_CLOSED) while it is not among the oldest of some
+ *     hundred closed ones; a call on a handle that another thread is closing is not.
+ *   - The library installs no signal handler, parses no argv, prints nothing unless asked, and starts no thread before a
+ *     server or client is opened. After fork the child may only exec: its calls answer RECLANE_STATUS_FORKED.
+ *   - dlclose leaves the library mapped.
+ *   - Values of enums may be added: treat an unknown one as "some other".
+ * "Threads:" says from which threads a function may be called, "Blocks:" for how long it may keep one.
+ */
+
+#ifndef RECLANE_RECLANE_H
+#define RECLANE_RECLANE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define RECLANE_VERSION_MAJOR 0
+#define RECLANE_VERSION_MINOR 1
+#define RECLANE_VERSION_PATCH 0
+#define RECLANE_VERSION_NUMBER ((RECLANE_VERSION_MAJOR << 16) | (RECLANE_VERSION_MINOR << 8) | RECLANE_VERSION_PATCH)
+#define RECLANE_VERSION_STRING "0.1.0"
+/* Number of the binary interface, that of the SONAME. */
+#define RECLANE_ABI_VERSION 0
+
+/* "No such thing": a shard, lane or slot that a failure does not concern. */
+#define RECLANE_NONE UINT32_MAX
+
+/* Starts a struct of this library in C99 and later: reclane_error error = RECLANE_INIT(reclane_error); */
+#ifndef __cplusplus
+#define RECLANE_INIT(type) { .struct_size = (uint32_t)sizeof(type) }
+#endif
+
+#if defined(__cplusplus) && __cplusplus >= 201703L
+#define RECLANE_NODISCARD [[nodiscard]]
+#elif defined(__GNUC__)
+#define RECLANE_NODISCARD __attribute__((warn_unused_result))
+#else
+#define RECLANE_NODISCARD
+#endif
+
+/* Result of a call. Zero is success, positive values are success with a remark, negative values are errors.
+ * A caller must treat a value it does not know as "some other error" (negative) or "some other success" (positive).
+ */
+enum reclane_status
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Done. */
+  RECLANE_STATUS_OK = 0,
+  /* The request is still under way; nothing is wrong. */
+  RECLANE_STATUS_PENDING = 1,
+  /* The answer did not fit the caller's buffer; the needed length was written. */
+  RECLANE_STATUS_TRUNCATED = 2,
+  /* CALLER: an argument is out of its documented range. */
+  RECLANE_STATUS_INVALID_ARGUMENT = -100,
+  /* CALLER: a required pointer is NULL. */
+  RECLANE_STATUS_NULL_POINTER = -101,
+  /* CALLER: a struct's size field is unknown to this library, or its unknown tail is not zero. */
+  RECLANE_STATUS_STRUCT_SIZE = -102,
+  /* CALLER: a string is not UTF-8. */
+  RECLANE_STATUS_NOT_UTF8 = -103,
+  /* CALLER: no option has this name. */
+  RECLANE_STATUS_UNKNOWN_OPTION = -104,
+  /* CALLER: an option's value is of the wrong type. */
+  RECLANE_STATUS_OPTION_TYPE = -105,
+  /* CALLER: an option's value is out of bounds. */
+  RECLANE_STATUS_OPTION_BOUNDS = -106,
+  /* CALLER: two options contradict each other. */
+  RECLANE_STATUS_OPTION_CONFLICT = -107,
+  /* CALLER: a buffer is too small for what was asked. */
+  RECLANE_STATUS_BUFFER_TOO_SMALL = -108,
+  /* CALLER: this is no live handle of the expected kind. */
+  RECLANE_STATUS_BAD_HANDLE = -109,
+  /* CALLER: the handle was closed. */
+  RECLANE_STATUS_CLOSED = -110,
+  /* CALLER: the token names a request that was already revoked. */
+  RECLANE_STATUS_STALE_TOKEN = -111,
+  /* CALLER: this handle belongs to the parent process; after fork only exec is allowed. */
+  RECLANE_STATUS_FORKED = -112,
+  /* CALLER: the call is not allowed in the object's present state. */
+  RECLANE_STATUS_WRONG_STATE = -113,
+  /* CALLER: this build, fabric or store does not offer what was asked. */
+  RECLANE_STATUS_UNSUPPORTED = -114,
+  /* CALLER: called from inside a callback that must not call it. */
+  RECLANE_STATUS_WOULD_DEADLOCK = -115,
+  /* CALLER: the header's ABI version is not this library's. */
+  RECLANE_STATUS_ABI_VERSION = -116,
+  /* RETRY: every slot is taken by requests that were not revoked yet; nothing was sent. */
+  RECLANE_STATUS_NO_SLOT = -200,
+  /* RETRY: another thread is working on this request. */
+  RECLANE_STATUS_BUSY = -201,
+  /* REQUEST: the server found the request malformed (RpcStatus -1). */
+  RECLANE_STATUS_INVALID_PAYLOAD = -300,
+  /* REQUEST: the request reached a shard that does not own it (RpcStatus -2). */
+  RECLANE_STATUS_WRONG_SHARD = -301,
+  /* REQUEST: more keys or bytes than the server allows in one request (RpcStatus -3). */
+  RECLANE_STATUS_BATCH_TOO_LARGE = -302,
+  /* REQUEST: the row width does not match the table (RpcStatus -4). */
+  RECLANE_STATUS_VALUE_SIZE_MISMATCH = -303,
+  /* REQUEST: no table has this tag or name (RpcStatus -5). */
+  RECLANE_STATUS_UNKNOWN_TABLE = -304,
+  /* REQUEST: the server's handler failed; the server lives on (RpcStatus -6). */
+  RECLANE_STATUS_INTERNAL_ERROR = -305,
+  /* REQUEST: the response does not agree with its own checksum or lengths. */
+  RECLANE_STATUS_CORRUPT_RESPONSE = -306,
+  /* LANE: the fabric refused a post. */
+  RECLANE_STATUS_POST_FAILED = -400,
+  /* LANE: a completion came back with an error. */
+  RECLANE_STATUS_COMPLETION_ERROR = -401,
+  /* LANE: a tracked write's completion did not come in time. */
+  RECLANE_STATUS_COMPLETION_TIMEOUT = -402,
+  /* LANE: the answer did not come within the wait timeout. */
+  RECLANE_STATUS_WAIT_TIMEOUT = -403,
+  /* LANE: no lane to this shard is usable. */
+  RECLANE_STATUS_LANE_DOWN = -404,
+  /* PEER: the shard's process is gone or was judged dead. */
+  RECLANE_STATUS_SHARD_UNREACHABLE = -500,
+  /* PEER: the peer was started with settings that shape the layout differently; both values are in the message. */
+  RECLANE_STATUS_DEPLOYMENT_MISMATCH = -501,
+  /* PEER: this member belongs to an older epoch of the deployment, or to another deployment. */
+  RECLANE_STATUS_STALE_EPOCH = -502,
+  /* PEER: another live process already holds this id. */
+  RECLANE_STATUS_DUPLICATE_ID = -503,
+  /* PEER: start-up did not finish within its deadline; the message names who is missing. */
+  RECLANE_STATUS_STARTUP_TIMEOUT = -504,
+  /* PEER: the control plane cannot be reached. */
+  RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE = -505,
+  /* PEER: the shard is shutting down. */
+  RECLANE_STATUS_DRAINING = -506,
+  /* CONTEXT: the operating system refused a resource; `os_error` has its number. */
+  RECLANE_STATUS_OS_ERROR = -600,
+  /* CONTEXT: a limit of the process or the device is exhausted. */
+  RECLANE_STATUS_RESOURCE_LIMIT = -601,
+  /* CONTEXT: the chosen fabric cannot run here. */
+  RECLANE_STATUS_FABRIC_UNAVAILABLE = -602,
+  /* CONTEXT: the handle is poisoned by an earlier internal failure; only closing it is allowed. */
+  RECLANE_STATUS_POISONED = -603,
+  /* BUG: an invariant of the library does not hold. Please report it with the message. */
+  RECLANE_STATUS_BUG = -700,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_status reclane_status;
+#else
+typedef int32_t reclane_status;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* What a failure has ruined. */
+enum reclane_class
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Nothing: success. */
+  RECLANE_CLASS_OK = 0,
+  /* The call itself: fix it. */
+  RECLANE_CLASS_CALLER = 1,
+  /* Nothing happened: the same call may succeed later. */
+  RECLANE_CLASS_RETRY = 2,
+  /* This request only. */
+  RECLANE_CLASS_REQUEST = 3,
+  /* The lane that carried the request. */
+  RECLANE_CLASS_LANE = 4,
+  /* The peer. */
+  RECLANE_CLASS_PEER = 5,
+  /* The whole context. */
+  RECLANE_CLASS_CONTEXT = 6,
+  /* A bug in the library. */
+  RECLANE_CLASS_BUG = 7,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_class reclane_class;
+#else
+typedef int32_t reclane_class;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* Where a failure was seen: the seven layers of the error model, cheapest to diagnose first. */
+enum reclane_layer
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Not yet attributed. */
+  RECLANE_LAYER_NONE = 0,
+  /* The caller's arguments or the local capacity. */
+  RECLANE_LAYER_USAGE = 1,
+  /* The post of a work request. */
+  RECLANE_LAYER_POST = 2,
+  /* A completion with an error. */
+  RECLANE_LAYER_DEVICE = 3,
+  /* A tracked write whose completion did not come. */
+  RECLANE_LAYER_TRACKED_WRITE = 4,
+  /* The wait for the answer. */
+  RECLANE_LAYER_WAIT = 5,
+  /* The verdict on the peer's process. */
+  RECLANE_LAYER_NODE = 6,
+  /* The server's own answer. */
+  RECLANE_LAYER_SERVER = 7,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_layer reclane_layer;
+#else
+typedef uint32_t reclane_layer;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* What is known about the execution of a failed request. */
+enum reclane_outcome
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* It cannot be known. */
+  RECLANE_OUTCOME_UNKNOWN = 0,
+  /* It was certainly not executed. */
+  RECLANE_OUTCOME_NOT_EXECUTED = 1,
+  /* It was executed. */
+  RECLANE_OUTCOME_EXECUTED = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_outcome reclane_outcome;
+#else
+typedef uint32_t reclane_outcome;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* What is known about the peer at the time of the failure. */
+enum reclane_verdict
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Nobody has judged. */
+  RECLANE_VERDICT_UNKNOWN = 0,
+  /* It serves. */
+  RECLANE_VERDICT_SERVING = 1,
+  /* It has been silent for a while. */
+  RECLANE_VERDICT_SUSPECT = 2,
+  /* It is gone. */
+  RECLANE_VERDICT_DEAD = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_verdict reclane_verdict;
+#else
+typedef uint32_t reclane_verdict;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* How UPDATE changes rows: values of reclane_table_options.optimizer. Treat an unknown value as "some other". */
+enum reclane_optimizer
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* w -= learning_rate * g */
+  RECLANE_OPTIMIZER_SGD = 0,
+  /* a += g * g; w -= learning_rate * g / (sqrt(a) + epsilon), one accumulator per element */
+  RECLANE_OPTIMIZER_ADAGRAD = 1,
+  /* the same with one accumulator per row, fed with the mean of g * g */
+  RECLANE_OPTIMIZER_ROWWISE_ADAGRAD = 2,
+  /* w += g, exact for integers */
+  RECLANE_OPTIMIZER_ADD = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_optimizer reclane_optimizer;
+#else
+typedef uint32_t reclane_optimizer;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* Words to the store as a whole: values for reclane_client_command(). Treat an unknown value as "some other". */
+enum reclane_command
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Forgets all rows of all tables; the tables stay. No argument. */
+  RECLANE_COMMAND_CLEAR = 1,
+  /* Saves the store under the name in the argument. */
+  RECLANE_COMMAND_SAVE = 2,
+  /* Loads what was saved under the name in the argument. */
+  RECLANE_COMMAND_LOAD = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_command reclane_command;
+#else
+typedef uint32_t reclane_command;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* What a callback of reclane_store answers; the client gets it as the status beside. */
+enum reclane_answer
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Done. */
+  RECLANE_ANSWER_OK = 0,
+  /* Malformed: RECLANE_STATUS_INVALID_PAYLOAD. */
+  RECLANE_ANSWER_INVALID_PAYLOAD = -1,
+  /* Another shard's key: RECLANE_STATUS_WRONG_SHARD. */
+  RECLANE_ANSWER_WRONG_SHARD = -2,
+  /* Too much for one request: RECLANE_STATUS_BATCH_TOO_LARGE. */
+  RECLANE_ANSWER_BATCH_TOO_LARGE = -3,
+  /* Another row width than the table's: RECLANE_STATUS_VALUE_SIZE_MISMATCH. */
+  RECLANE_ANSWER_VALUE_SIZE_MISMATCH = -4,
+  /* No such table: RECLANE_STATUS_UNKNOWN_TABLE. */
+  RECLANE_ANSWER_UNKNOWN_TABLE = -5,
+  /* Failed; the server lives on: RECLANE_STATUS_INTERNAL_ERROR. */
+  RECLANE_ANSWER_INTERNAL_ERROR = -6,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_answer reclane_answer;
+#else
+typedef int32_t reclane_answer;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* State of a lane: values of reclane_lane_info.state. Treat an unknown value as "some other". */
+enum reclane_lane_state
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* It is being connected. */
+  RECLANE_LANE_STATE_CONNECTING = 0,
+  /* It carries requests. */
+  RECLANE_LANE_STATE_ACTIVE = 1,
+  /* It has failed and carries no new request; a rebuild could help. */
+  RECLANE_LANE_STATE_DIRTY = 2,
+  /* It is being connected again. */
+  RECLANE_LANE_STATE_REBUILDING = 3,
+  /* It will not come back. */
+  RECLANE_LANE_STATE_DEAD = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_lane_state reclane_lane_state;
+#else
+typedef uint32_t reclane_lane_state;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* How much an event matters: values of reclane_event.level. Treat an unknown value as "some other". */
+enum reclane_level
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Something is lost and somebody should act. */
+  RECLANE_LEVEL_ERROR = 1,
+  /* Something is lost; the library deals with it. */
+  RECLANE_LEVEL_WARN = 2,
+  /* Something happens rarely and in order: a start, a join, an end. */
+  RECLANE_LEVEL_INFO = 3,
+  /* For the people who work on the library. */
+  RECLANE_LEVEL_DEBUG = 4,
+  /* The same, with everything. */
+  RECLANE_LEVEL_TRACE = 5,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_level reclane_level;
+#else
+typedef uint32_t reclane_level;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* Memory that the fabric can reach. Opaque; made by reclane_buffer_open(). */
+typedef struct reclane_buffer reclane_buffer;
+
+/* A connection to all shards. Opaque; made by reclane_client_open(). */
+typedef struct reclane_client reclane_client;
+
+/* A bag of named options. Opaque; made by reclane_options_open(). */
+typedef struct reclane_options reclane_options;
+
+/* A running shard. Opaque; made by reclane_server_open(). */
+typedef struct reclane_server reclane_server;
+
+/* What went wrong, where, and what is known about it. Set struct_size = sizeof(reclane_error) before the call. */
+typedef struct reclane_error {
+  /* sizeof(reclane_error), set by the caller. */
+  uint32_t struct_size;
+  /* The status that the call returned, a reclane_status. */
+  int32_t status;
+  /* Where the failure was seen, a reclane_layer. */
+  uint32_t layer;
+  /* Whether the request was executed, a reclane_outcome. */
+  uint32_t outcome;
+  /* What was known about the shard's process, a reclane_verdict. */
+  uint32_t verdict;
+  /* The shard concerned, or RECLANE_NONE. */
+  uint32_t shard;
+  /* The lane concerned, or RECLANE_NONE. */
+  uint32_t lane;
+  /* The slot concerned, or RECLANE_NONE. */
+  uint32_t slot;
+  /* Generation of the lane; 0 when no lane is concerned. */
+  uint32_t generation;
+  /* Completion status as the fabric numbers it (ibv_wc_status); 0 when none. */
+  uint32_t completion;
+  /* The device's own error number; 0 when none. */
+  uint32_t vendor_error;
+  /* errno of the system call that failed; 0 when none did. */
+  int32_t os_error;
+  /* Sequence number of the request; 0 when no request is concerned. */
+  uint64_t sequence;
+  /* Nanoseconds from the start of the request or call to the failure; 0 when not measured. */
+  uint64_t elapsed_ns;
+  /* One line for people: what, which, the value and its bound, what to do. UTF-8, always NUL-terminated, cut at the
+   * end if it is too long.
+   */
+  char message[512];
+} reclane_error;
+
+/* Lets go of user_data: called exactly once, on any thread, when the library needs it no more. */
+typedef void (*reclane_drop_fn)(void *user_data);
+
+/* One event. Valid during the callback only. */
+typedef struct reclane_event {
+  /* sizeof(reclane_event) of the library: fields beyond it are not there. */
+  uint32_t struct_size;
+  /* A reclane_level. */
+  uint32_t level;
+  /* The whole event, "event=lane_dirty shard=1 lane=0 ...", NUL-terminated UTF-8. */
+  const char *line;
+  /* Bytes of line without the NUL. */
+  uint64_t line_length;
+} reclane_event;
+
+/* Takes one event. Runs on the thread that the event concerns, several at once; must be quick and must not call this
+ * library.
+ */
+typedef void (*reclane_event_fn)(void *user_data,
+                                 const struct reclane_event *event);
+
+/* Where events go. Zero the struct, set struct_size = sizeof(reclane_event_sink) and on_event. */
+typedef struct reclane_event_sink {
+  /* sizeof(reclane_event_sink). */
+  uint32_t struct_size;
+  /* Highest reclane_level that is wanted. 0 means RECLANE_LEVEL_INFO. */
+  uint32_t level;
+  /* Given back to on_event. */
+  void *user_data;
+  /* May be NULL. */
+  reclane_drop_fn drop_user_data;
+  /* Required. */
+  reclane_event_fn on_event;
+} reclane_event_sink;
+
+/* What a table is made of. Zero the struct, set struct_size = sizeof(reclane_table_options), name and dim. */
+typedef struct reclane_table_options {
+  /* sizeof(reclane_table_options). */
+  uint32_t struct_size;
+  /* floats per row, 1..16384. Required. */
+  uint32_t dim;
+  /* 1..63 bytes of UTF-8, NUL-terminated. Required. Read during the call only. */
+  const char *name;
+  /* Keys 0..num_embeddings-1 are expected and get dense storage; others are taken too. 0: no expectation. */
+  uint64_t num_embeddings;
+  /* A reclane_optimizer. 0 is SGD. */
+  uint32_t optimizer;
+  /* Learning rate, positive. 0 means 0.01. */
+  float learning_rate;
+  /* Adagrad's epsilon, not negative. 0 means 1e-10. */
+  float epsilon;
+  /* Initial value of Adagrad's accumulators, not negative. */
+  float initial_accumulator;
+} reclane_table_options;
+
+/* Creates a table or finds the same one again; writes its number, 0..65535, to *table. */
+typedef int (*reclane_store_init_table_fn)(void *user_data,
+                                           uint32_t worker,
+                                           const struct reclane_table_options *options,
+                                           uint32_t *table);
+
+/* Writes the floats per row of a table to *dim; nonzero when there is no such table. Called for each request, by many
+ * workers at once: must be quick.
+ */
+typedef int (*reclane_store_table_shape_fn)(void *user_data,
+                                            uint32_t table,
+                                            uint32_t *dim);
+
+/* Writes key_count rows of dim floats to rows, in the order of keys; a missing key gives a row of zeroes and counts in
+ * *missing_rows.
+ */
+typedef int (*reclane_store_get_flat_fn)(void *user_data,
+                                         uint32_t worker,
+                                         uint32_t table,
+                                         const uint64_t *keys,
+                                         size_t key_count,
+                                         float *rows,
+                                         uint32_t dim,
+                                         uint32_t *missing_rows);
+
+/* Takes key_count rows of dim floats, row i at rows + i * stride_bytes, in the order of keys. A client that breaks the
+ * rules can change the bytes meanwhile: read each once, and trust none.
+ */
+typedef int (*reclane_store_rows_fn)(void *user_data,
+                                     uint32_t worker,
+                                     uint32_t table,
+                                     const uint64_t *keys,
+                                     size_t key_count,
+                                     const float *rows,
+                                     size_t stride_bytes,
+                                     uint32_t dim);
+
+/* Does a reclane_command; argument is "" when the command has none. */
+typedef int (*reclane_store_command_fn)(void *user_data,
+                                        uint32_t worker,
+                                        uint32_t command,
+                                        const char *argument);
+
+/* Says which keys will be asked for soon. Only a hint. */
+typedef void (*reclane_store_prefetch_fn)(void *user_data,
+                                          uint32_t table,
+                                          const uint64_t *keys,
+                                          size_t key_count);
+
+/* One row in place, for pin_rows. */
+typedef struct reclane_row {
+  /* First byte of the row, aligned to 4 bytes, inside the backing region; NULL when the key has no row. */
+  const void *address;
+} reclane_row;
+
+/* Names key_count rows in place and keeps each from being freed or torn until unpin_rows of the number that it writes to
+ * *pin.
+ */
+typedef int (*reclane_store_pin_rows_fn)(void *user_data,
+                                         uint32_t worker,
+                                         uint32_t table,
+                                         const uint64_t *keys,
+                                         size_t key_count,
+                                         struct reclane_row *rows,
+                                         uint32_t dim,
+                                         uint64_t *pin);
+
+/* Lets pinned rows go. */
+typedef void (*reclane_store_unpin_rows_fn)(void *user_data,
+                                            uint32_t worker,
+                                            uint64_t pin);
+
+/* The host's storage engine. Zero the struct, set struct_size = sizeof(reclane_store) and the required callbacks.
+ *
+ * Each callback gets user_data first. worker is distinct among calls that run at the same time and lies below what
+ * reclane_options_server_workers() says, so it can index per-thread scratch. Callbacks run on the server's threads, many at once. Pointers are valid during the
+ * call only. No callback may throw: a C++ exception that leaves one ends the process (reclane.hpp's Store catches
+ * them). A callback may call anything of this library except the stop, shutdown and close functions.
+ *
+ * Those that return an int return a reclane_answer: 0 when done, -1..-6 when not. Any other number counts as -6. The
+ * client gets the answer as its status; the server lives on.
+ */
+typedef struct reclane_store {
+  /* sizeof(reclane_store). */
+  uint32_t struct_size;
+  /* 0. */
+  uint32_t reserved;
+  /* Given back to every callback. */
+  void *user_data;
+  /* May be NULL. */
+  reclane_drop_fn drop_user_data;
+  /* Required. */
+  reclane_store_init_table_fn init_table;
+  /* Required. */
+  reclane_store_table_shape_fn table_shape;
+  /* Required. */
+  reclane_store_get_flat_fn get_flat;
+  /* Sets rows. May be NULL: PUT is answered with -6. */
+  reclane_store_rows_fn put;
+  /* Applies gradients as UPDATE brings them, with any stride. May be NULL: update_flat is called with a dense copy. */
+  reclane_store_rows_fn update;
+  /* Applies gradients as UPDATE_FLAT brings them, stride_bytes = 4 * dim. May be NULL: update is called. Both NULL:
+   * UPDATE and UPDATE_FLAT are answered with -6.
+   */
+  reclane_store_rows_fn update_flat;
+  /* May be NULL: commands are answered with -6. */
+  reclane_store_command_fn command;
+  /* May be NULL. */
+  reclane_store_prefetch_fn prefetch;
+  /* May be NULL: rows are copied with get_flat. */
+  reclane_store_pin_rows_fn pin_rows;
+  /* Required when pin_rows is set. */
+  reclane_store_unpin_rows_fn unpin_rows;
+  /* First byte of the region that holds every pinned row; it stays valid until drop_user_data. Required when pin_rows
+   * is set.
+   */
+  const void *backing_base;
+  /* Bytes of that region. */
+  uint64_t backing_bytes;
+} reclane_store;
+
+/* Names one submitted request of one client. Never 0. */
+typedef uint64_t reclane_request;
+
+/* What one lane is doing. Set struct_size = sizeof(reclane_lane_info) before the call. */
+typedef struct reclane_lane_info {
+  /* sizeof(reclane_lane_info), set by the caller. */
+  uint32_t struct_size;
+  /* The shard it leads to. */
+  uint32_t shard;
+  /* Its number, 0..qps-per-client-per-shard - 1. */
+  uint32_t lane;
+  /* A reclane_lane_state. */
+  uint32_t state;
+  /* Counts its connections, from 1. */
+  uint32_t generation;
+  /* Number of its queue pair. */
+  uint32_t queue_pair;
+  /* How a request is committed: "single", "crc" or "imm". A static string. */
+  const char *commit_scheme;
+} reclane_lane_info;
+
+/* What a client has at a moment. Set struct_size = sizeof(reclane_client_counters) before the call. */
+typedef struct reclane_client_counters {
+  /* sizeof(reclane_client_counters), set by the caller. */
+  uint32_t struct_size;
+  /* Number of this client in the deployment. */
+  uint32_t client_id;
+  /* Shards of the deployment. */
+  uint32_t num_shards;
+  /* Lanes to all shards together. */
+  uint32_t lanes;
+  /* Lanes of these that carry requests. */
+  uint32_t lanes_active;
+  /* Request slots of all lanes. */
+  uint32_t slots;
+  /* Slots of these that requests hold. */
+  uint32_t slots_held;
+  /* 0. */
+  uint32_t reserved;
+  /* Bytes of registered memory for the lanes on this side. */
+  uint64_t lane_bytes;
+} reclane_client_counters;
+
+/* What a server has done and has now. Set struct_size = sizeof(reclane_server_counters) before the call. */
+typedef struct reclane_server_counters {
+  /* sizeof(reclane_server_counters), set by the caller. */
+  uint32_t struct_size;
+  /* 0. */
+  uint32_t reserved;
+  /* GET requests executed. */
+  uint64_t gets;
+  /* PUT requests executed. */
+  uint64_t puts;
+  /* UPDATE and UPDATE_FLAT requests executed. */
+  uint64_t updates;
+  /* INIT_TABLE requests executed. */
+  uint64_t init_tables;
+  /* COMMAND requests executed. */
+  uint64_t commands;
+  /* Rows answered. */
+  uint64_t get_rows;
+  /* Rows of these that had no value. */
+  uint64_t missing_rows;
+  /* Requests that were refused as malformed. */
+  uint64_t refused;
+  /* Requests whose handler failed. */
+  uint64_t internal_errors;
+  /* Lanes that are scanned. */
+  uint64_t lanes;
+  /* Rounds over all slots. */
+  uint64_t scan_rounds;
+  /* Rounds of these that found nothing. */
+  uint64_t empty_scan_rounds;
+  /* Times that a poll thread went to sleep. */
+  uint64_t sleeps;
+  /* Bytes of registered memory for the lanes on this side. */
+  uint64_t lane_bytes;
+} reclane_server_counters;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/* ----------------------------------------------------------------------------------------------------
+ * Which library this is, and what its numbers mean.
+ *
+ * These functions need no handle, cannot block, and may be called at any time, in a forked child too.
+ */
+
+/* Version of the loaded library as text, "0.1.0" say. Compare with RECLANE_VERSION_STRING, that of the header.
+ *
+ * Returns a static string.
+ * Threads: any.  Blocks: never.
+ */
+const char *reclane_version(void);
+
+/* Version of the loaded library as (major << 16) | (minor << 8) | patch. Compare with RECLANE_VERSION_NUMBER.
+ *
+ * Threads: any.  Blocks: never.
+ */
+uint32_t reclane_version_number(void);
+
+/* Number of the binary interface of the loaded library. Compare with RECLANE_ABI_VERSION.
+ *
+ * Threads: any.  Blocks: never.
+ */
+uint32_t reclane_abi_version(void);
+
+/* Checks that the loaded library fits the header: call it with RECLANE_ABI_VERSION before anything else.
+ *
+ * abi_version  RECLANE_ABI_VERSION of the header that the caller was compiled with.
+ * error        may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_OK           they fit
+ * RECLANE_STATUS_ABI_VERSION  they do not; the message has both numbers
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_abi_check(uint32_t abi_version,
+                                 struct reclane_error *error);
+
+/* Name of a status: that of its constant, "RECLANE_STATUS_LANE_DOWN" say; "RECLANE_STATUS_?" for a number that this
+ * library does not know.
+ *
+ * Returns a static string.
+ * Threads: any.  Blocks: never.
+ */
+const char *reclane_status_name(int32_t status);
+
+/* What a status says was ruined, and so what to do next. Any number has a class, known or not.
+ *
+ * Threads: any.  Blocks: never.
+ */
+reclane_class reclane_status_class(int32_t status);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Options: a bag of named values that a server or a client is opened with.
+ *
+ * Names are those of docs/options.md, spelled with dashes or underscores alike ("slots-per-qp", "rdma_namespace").
+ * Values are text, checked when they are set; contradictions between options are found when something is opened.
+ * An options handle is read only while a server or client is being opened, so it may be changed or closed afterwards.
+ */
+
+/* Opens a bag of options in which each has its default.
+ *
+ * out    receives the handle; NULL is written on failure. Close it with reclane_options_close().
+ * error  may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_NULL_POINTER  out is NULL
+ * RECLANE_STATUS_STRUCT_SIZE   error has a size that cannot be
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_options_open(struct reclane_options **out,
+                                    struct reclane_error *error);
+
+/* Sets one option.
+ *
+ * options  from reclane_options_open().
+ * name     name of the option, NUL-terminated UTF-8, dashes or underscores alike, without leading dashes. Copied.
+ * value    its value as text: a decimal number, "true" or "false", or one of the option's words. Copied.
+ * error    may be NULL; filled on failure only, with the name, the value and its bounds.
+ *
+ * RECLANE_STATUS_UNKNOWN_OPTION  no option has this name
+ * RECLANE_STATUS_OPTION_TYPE     the value is of the wrong type
+ * RECLANE_STATUS_OPTION_BOUNDS   the value is out of bounds
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE  as their names say
+ * Threads: one at a time per options.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_options_set(struct reclane_options *options,
+                                   const char *name,
+                                   const char *value,
+                                   struct reclane_error *error);
+
+/* Sets one option from a command-line word: "--name=value", "-name=value" or "--name" (meaning "true"). For programs
+ * that pass their own flags on.
+ *
+ * options  from reclane_options_open().
+ * flag     NUL-terminated UTF-8. Copied.
+ * error    may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  flag does not start with a dash or has no name
+ * RECLANE_STATUS_UNKNOWN_OPTION, _OPTION_TYPE, _OPTION_BOUNDS  as reclane_options_set()
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE  as their names say
+ * Threads: one at a time per options.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_options_set_flag(struct reclane_options *options,
+                                        const char *flag,
+                                        struct reclane_error *error);
+
+/* Reads one option as text: the value that was set, or its default.
+ *
+ * options   from reclane_options_open().
+ * name      name of the option, as in reclane_options_set().
+ * buffer    receives the value, always NUL-terminated when capacity is not 0; cut if it does not fit.
+ * capacity  bytes of buffer, the NUL included.
+ * length    may be NULL; receives the bytes of the whole value without the NUL, also when buffer is too small.
+ * error     may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_UNKNOWN_OPTION    no option has this name
+ * RECLANE_STATUS_BUFFER_TOO_SMALL  the value and its NUL need more than capacity bytes; call again with *length + 1
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE  as their names say
+ * Threads: one at a time per options.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_options_get(const struct reclane_options *options,
+                                   const char *name,
+                                   char *buffer,
+                                   size_t capacity,
+                                   size_t *length,
+                                   struct reclane_error *error);
+
+/* How many workers a server with these options has: a store's callbacks get worker numbers below it.
+ *
+ * options  from reclane_options_open(); NULL for all defaults.
+ * workers  receives the number, 1..513.
+ * error    may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_OPTION_CONFLICT  two options contradict each other
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE  as their names say
+ * Threads: one at a time per options.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_options_server_workers(const struct reclane_options *options,
+                                              uint32_t *workers,
+                                              struct reclane_error *error);
+
+/* Closes a bag of options. NULL and an already closed handle do nothing.
+ *
+ * Threads: one at a time per options.  Blocks: never.
+ */
+void reclane_options_close(struct reclane_options *options);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Events: what the library has to say, one line of key=value each.
+ *
+ * Without a sink the options log-level and log-file decide where events go; by default nowhere.
+ */
+
+/* Sends all events of this process to the host's callback instead of the places that the options name.
+ *
+ * sink   where events go; copied. NULL takes the present sink away: when the call returns, it is not being called any
+ *        more and its user_data has been dropped. On RECLANE_STATUS_OK the library owns sink->user_data and calls
+ *        sink->drop_user_data once; on any other status it stays the caller's.
+ * error  may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_NULL_POINTER      on_event is NULL
+ * RECLANE_STATUS_INVALID_ARGUMENT  level is none of 0..5
+ * RECLANE_STATUS_WOULD_DEADLOCK    called from inside a callback
+ * RECLANE_STATUS_STRUCT_SIZE       sink or error has a size that cannot be, or an unknown tail
+ * Threads: any.  Blocks: until the old sink's callbacks have returned.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_set_event_sink(const struct reclane_event_sink *sink,
+                                      struct reclane_error *error);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Server: one shard of the parameter server inside the host process.
+ *
+ * It serves the built-in table, or the host's own storage engine through the callbacks of reclane_store. Its threads
+ * start in reclane_server_open() and end in reclane_server_close(); they are named, block all signals, and call back
+ * only through reclane_store. Shard 0 hosts the control plane. After a fork the child may not use the handle.
+ */
+
+/* Starts a shard: registers memory, starts its threads, joins the control plane (shard 0 starts it first) and says
+ * that it is ready. Returns when the shard serves.
+ *
+ * options  options of the server side; NULL for all defaults. Read during the call only.
+ * store    the host's storage engine, or NULL for the built-in table. The struct is copied. On RECLANE_STATUS_OK the
+ *          library owns store->user_data and calls store->drop_user_data once, at the latest in
+ *          reclane_server_close(); on any other status it stays the caller's.
+ * out      receives the handle; NULL is written on failure. Close it with reclane_server_close().
+ * error    may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_OPTION_CONFLICT            two options contradict each other
+ * RECLANE_STATUS_STRUCT_SIZE                store or error has a size that cannot be, or an unknown tail
+ * RECLANE_STATUS_NULL_POINTER               out, or a required callback, is NULL
+ * RECLANE_STATUS_FABRIC_UNAVAILABLE         the chosen fabric cannot run here
+ * RECLANE_STATUS_DUPLICATE_ID               another live process serves this shard
+ * RECLANE_STATUS_DEPLOYMENT_MISMATCH        settings differ from those of the deployment; the message has both values
+ * RECLANE_STATUS_STALE_EPOCH                the deployment has a newer epoch, or another id
+ * RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE  shard 0 did not answer within rdma-control-plane-timeout-ms
+ * RECLANE_STATUS_OS_ERROR, _RESOURCE_LIMIT, _BAD_HANDLE, _CLOSED, _FORKED, _BUG  as their names say
+ * Threads: any.  Blocks: up to the option rdma-control-plane-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_open(const struct reclane_options *options,
+                                   const struct reclane_store *store,
+                                   struct reclane_server **out,
+                                   struct reclane_error *error);
+
+/* Stops serving in order: says "draining" to the control plane, answers what has arrived, then ends its threads. May be
+ * called again after a failure. Requests that arrive later are not answered.
+ *
+ * server      from reclane_server_open().
+ * timeout_ms  how long to wait for requests under way, milliseconds; 0 for 10 s.
+ * error       may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_BUSY            a callback or handler has not returned yet; the server goes on stopping
+ * RECLANE_STATUS_WOULD_DEADLOCK  called from inside a callback
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: up to timeout_ms.
+ */
+reclane_status reclane_server_stop(struct reclane_server *server,
+                                   uint64_t timeout_ms,
+                                   struct reclane_error *error);
+
+/* Port on which this shard's control plane listens: of use when the option rdma-control-plane-port is 0, "any".
+ *
+ * server  from reclane_server_open().
+ * port    receives the port, 1..65535.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_WRONG_STATE  this server hosts no control plane: it is not shard 0
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_control_plane_port(const struct reclane_server *server,
+                                                 uint32_t *port,
+                                                 struct reclane_error *error);
+
+/* Closes a server: stops it if it was not stopped, ends its threads, gives its memory back and drops the store. No callback runs after it returns. NULL and an already closed handle do nothing. Inside a callback of
+ * reclane_store it does nothing either, since it would wait for that callback; in a forked child it only forgets.
+ *
+ * Threads: one at a time per server; no other call on it may be under way.  Blocks: until its threads have ended.
+ */
+void reclane_server_close(struct reclane_server *server);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Client: a process's connection to all shards of a parameter server.
+ *
+ * One handle serves any number of threads: every call on it may run at the same time as every other, close apart.
+ * Batches are split by shard and by request limit inside; rows come back in the caller's order. Keys are uint64_t,
+ * rows are float, row-major, one row of the table's width per key. A key may occur more than once in a batch.
+ * After a fork the child may not use the handle: its calls answer RECLANE_STATUS_FORKED.
+ */
+
+/* Connects to every shard of a deployment: the entry for programs with flags or setters. The environment is not read.
+ *
+ * options  options of the client side; NULL for all defaults. Read during the call only.
+ * out      receives the handle; NULL is written on failure. Close it with reclane_client_close().
+ * error    may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_OPTION_CONFLICT            two options contradict each other
+ * RECLANE_STATUS_STARTUP_TIMEOUT            not every shard was ready in time; the message names the missing ones
+ * RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE  nobody answers at rdma-control-plane-host and -port
+ * RECLANE_STATUS_DEPLOYMENT_MISMATCH        settings differ from those of the deployment; the message has both values
+ * RECLANE_STATUS_STALE_EPOCH                the deployment has a newer epoch, or another id
+ * RECLANE_STATUS_DUPLICATE_ID               another live process holds this client id
+ * RECLANE_STATUS_FABRIC_UNAVAILABLE         the chosen fabric cannot run here
+ * RECLANE_STATUS_OS_ERROR, _RESOURCE_LIMIT, _NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE, _BUG  as their
+ * names say
+ * Threads: any.  Blocks: up to the option rdma-control-plane-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_open(const struct reclane_options *options,
+                                   struct reclane_client **out,
+                                   struct reclane_error *error);
+
+/* Connects to every shard of a deployment that the environment alone describes (RECLANE_* and its aliases, rank and
+ * world size from RANK, WORLD_SIZE and their relatives; docs/options.md has the list): the entry for plug-ins that have
+ * no command line.
+ *
+ * out    receives the handle; NULL is written on failure. Close it with reclane_client_close().
+ * error  may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_UNKNOWN_OPTION, _OPTION_TYPE, _OPTION_BOUNDS  an environment variable is wrong; the message names it
+ * and all statuses of reclane_client_open()
+ * Threads: any; no other thread may change the environment meanwhile.  Blocks: as reclane_client_open().
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_open_from_environment(struct reclane_client **out,
+                                                    struct reclane_error *error);
+
+/* Ends a client in order: waits until every request was revoked, then leaves the deployment. May be called again after
+ * a failure. Afterwards requests and buffers are refused with RECLANE_STATUS_CLOSED.
+ *
+ * client      from reclane_client_open().
+ * timeout_ms  how long to wait, milliseconds; 0 for 10 s.
+ * error       may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_BUSY            requests were not revoked yet
+ * RECLANE_STATUS_WOULD_DEADLOCK  called from inside a callback
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: up to timeout_ms.
+ */
+reclane_status reclane_client_shutdown(struct reclane_client *client,
+                                       uint64_t timeout_ms,
+                                       struct reclane_error *error);
+
+/* Closes a client: abandons requests under way, leaves the deployment, ends its threads. The caller's memory named by
+ * requests is not touched after it returns; the rows of GETs in place are gone. Buffers of this client keep their memory
+ * until they are closed themselves. NULL and an already closed handle do nothing; in a forked child it only forgets;
+ * inside a callback of reclane_store it does nothing.
+ *
+ * Threads: one at a time per client; no other call on it may be under way.  Blocks: until its threads have ended.
+ */
+void reclane_client_close(struct reclane_client *client);
+
+/* Creates a table on every shard, or finds the one of this name again: then everything in the options must agree.
+ *
+ * client         from reclane_client_open().
+ * table_options  what to create. Read during the call only.
+ * table          receives the number by which all other calls name the table.
+ * error          may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  a field is out of its range; the message names it
+ * RECLANE_STATUS_INVALID_PAYLOAD   a table of this name exists with other options, or the shards do not agree
+ * RECLANE_STATUS_INTERNAL_ERROR    a shard's store failed; it lives on
+ * RECLANE_STATUS_WAIT_TIMEOUT, _SHARD_UNREACHABLE, _LANE_DOWN, _DRAINING  as their names say
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names
+ * say
+ * Threads: any.  Blocks: up to the option rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_init_table(struct reclane_client *client,
+                                         const struct reclane_table_options *table_options,
+                                         uint32_t *table,
+                                         struct reclane_error *error);
+
+/* Says a word to every shard's store as a whole.
+ *
+ * client    from reclane_client_open().
+ * command   a reclane_command.
+ * argument  for RECLANE_COMMAND_SAVE and _LOAD a name of 1 or more bytes, NUL-terminated UTF-8; NULL or "" for
+ *           RECLANE_COMMAND_CLEAR. Copied.
+ * error     may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  no such command, or an argument where none belongs, or none where one does
+ * RECLANE_STATUS_INVALID_PAYLOAD   a shard's store does not know the command
+ * RECLANE_STATUS_INTERNAL_ERROR    a shard's store could not do it; it lives on
+ * RECLANE_STATUS_WAIT_TIMEOUT, _SHARD_UNREACHABLE, _LANE_DOWN, _DRAINING  as their names say
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names
+ * say
+ * Threads: any.  Blocks: up to the option rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_command(struct reclane_client *client,
+                                      uint32_t command,
+                                      const char *argument,
+                                      struct reclane_error *error);
+
+/* Waits until as many members of the deployment as `participants` have called it with this name.
+ *
+ * client        from reclane_client_open().
+ * name          name of the barrier, NUL-terminated UTF-8, 1 or more bytes. Copied. It may be used again once passed.
+ * participants  how many callers make the barrier open, at least 1; all must say the same number.
+ * timeout_ms    how long to wait, milliseconds; 0 for 60 s.
+ * error         may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_WAIT_TIMEOUT               not all came in time; the message says how many did
+ * RECLANE_STATUS_INVALID_ARGUMENT           participants is 0, the name is empty, or the others say another number
+ * RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE  the control plane is gone
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names
+ * say
+ * Threads: any.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_barrier(struct reclane_client *client,
+                                      const char *name,
+                                      uint32_t participants,
+                                      uint64_t timeout_ms,
+                                      struct reclane_error *error);
+
+/* The shard that owns a key, 0..num_shards-1.
+ *
+ * client  from reclane_client_open().
+ * key     any key.
+ * shard   receives the shard.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_shard_of(const struct reclane_client *client,
+                                       uint64_t key,
+                                       uint32_t *shard,
+                                       struct reclane_error *error);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Request: one GET, PUT, UPDATE or UPDATE_FLAT.
+ *
+ * The plain calls send a request and wait for its end. The submit calls send it and return a reclane_request, a number
+ * that stays good until reclane_client_revoke(): query it, wait for it, borrow its rows, then revoke it. Every request
+ * that was submitted must be revoked once, also when it failed; a number that was revoked is recognised and refused with
+ * RECLANE_STATUS_STALE_TOKEN. Each open request holds slots: when all are held, submit calls answer
+ * RECLANE_STATUS_NO_SLOT, and the plain calls wait for one. A request belongs to one thread at a time; different requests
+ * of one client may be worked on by different threads at once.
+ *
+ * There is no thread behind a request: query, wait and borrow drive it. Keys are copied before a submit call returns.
+ * Rows that are sent, and the array of pointers to gradients, must stay valid and unchanged, and memory that a GET writes
+ * to must stay valid, until the request has ended or was revoked. keys and rows may be NULL when key_count is 0; such a
+ * request is done at once. The parts of a batch that was split may be executed in any order.
+ *
+ * Every call below can give, beside what its comment lists:
+ *   RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * and every call that sends or ends a request:
+ *   RECLANE_STATUS_INVALID_ARGUMENT  an array is misaligned or impossibly long
+ *   RECLANE_STATUS_UNKNOWN_TABLE     this client knows no table of this number: call reclane_client_init_table() first
+ *   RECLANE_STATUS_BUFFER_TOO_SMALL  the floats given are not key_count rows of the table's width; nothing was sent
+ *   RECLANE_STATUS_NO_SLOT           too many requests are open; nothing was sent, revoke some and try again
+ *   RECLANE_STATUS_INVALID_PAYLOAD, _WRONG_SHARD, _BATCH_TOO_LARGE, _VALUE_SIZE_MISMATCH, _INTERNAL_ERROR  the server's
+ *   answer
+ *   RECLANE_STATUS_WAIT_TIMEOUT, _LANE_DOWN, _POST_FAILED, _COMPLETION_ERROR, _COMPLETION_TIMEOUT, _CORRUPT_RESPONSE  the
+ *   lane that carried it is lost
+ *   RECLANE_STATUS_SHARD_UNREACHABLE, _DRAINING  the shard is gone or going; error names it
+ * error->outcome says whether a failed PUT or UPDATE was executed.
+ */
+
+/* Reads rows: GET. A key that has no row gives a row of zeroes.
+ *
+ * client         from reclane_client_open().
+ * table          from reclane_client_init_table().
+ * keys           key_count keys.
+ * rows           receives key_count rows, row i for keys[i]. Its content is undefined on failure.
+ * rows_capacity  floats that fit in rows; at least key_count times the table's width.
+ * error          may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_BUFFER_TOO_SMALL  rows_capacity is too small; nothing was sent
+ * Threads: any.  Blocks: up to the option rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_get(struct reclane_client *client,
+                                  uint32_t table,
+                                  const uint64_t *keys,
+                                  size_t key_count,
+                                  float *rows,
+                                  size_t rows_capacity,
+                                  struct reclane_error *error);
+
+/* Sets rows: PUT. A key that occurs twice has the later row.
+ *
+ * client       from reclane_client_open().
+ * table        from reclane_client_init_table().
+ * keys         key_count keys.
+ * rows         key_count rows, row i for keys[i].
+ * float_count  floats in rows: key_count times the table's width.
+ * error        may be NULL; filled on failure only.
+ *
+ * Threads: any.  Blocks: up to the option rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_put(struct reclane_client *client,
+                                  uint32_t table,
+                                  const uint64_t *keys,
+                                  size_t key_count,
+                                  const float *rows,
+                                  size_t float_count,
+                                  struct reclane_error *error);
+
+/* Applies gradients through the table's optimizer, given as one pointer per row: UPDATE. A key that occurs twice is
+ * updated twice.
+ *
+ * client     from reclane_client_open().
+ * table      from reclane_client_init_table().
+ * keys       key_count keys.
+ * gradients  key_count pointers; gradients[i] points to one row of the table's width for keys[i].
+ * error      may be NULL; filled on failure only.
+ *
+ * Threads: any.  Blocks: up to the option rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_update(struct reclane_client *client,
+                                     uint32_t table,
+                                     const uint64_t *keys,
+                                     size_t key_count,
+                                     const float *const *gradients,
+                                     struct reclane_error *error);
+
+/* Applies gradients through the table's optimizer, given as one matrix: UPDATE_FLAT. A key that occurs twice is updated
+ * twice.
+ *
+ * client       from reclane_client_open().
+ * table        from reclane_client_init_table().
+ * keys         key_count keys.
+ * gradients    key_count rows, row i for keys[i].
+ * float_count  floats in gradients: key_count times the table's width.
+ * error        may be NULL; filled on failure only.
+ *
+ * Threads: any.  Blocks: up to the option rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_update_flat(struct reclane_client *client,
+                                          uint32_t table,
+                                          const uint64_t *keys,
+                                          size_t key_count,
+                                          const float *gradients,
+                                          size_t float_count,
+                                          struct reclane_error *error);
+
+/* Sends a GET whose rows go to the caller's memory.
+ *
+ * client, table, keys, key_count, rows, rows_capacity  as reclane_client_get(); rows must stay valid until the request
+ *          is revoked, and is complete once reclane_client_wait() gave RECLANE_STATUS_OK.
+ * request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
+ * error    may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_BUFFER_TOO_SMALL  rows_capacity is too small; nothing was sent
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_submit_get(struct reclane_client *client,
+                                         uint32_t table,
+                                         const uint64_t *keys,
+                                         size_t key_count,
+                                         float *rows,
+                                         size_t rows_capacity,
+                                         reclane_request *request,
+                                         struct reclane_error *error);
+
+/* Sends a GET whose rows stay where the library has them: read them in place with reclane_client_borrow(). When all keys
+ * belong to one shard and fit one request, that is where the server put them, and they can be read as they come in.
+ *
+ * client, table, keys, key_count  as reclane_client_get().
+ * request  receives the request's number; 0 on failure. Release it with reclane_client_revoke(); the rows are gone then.
+ * error    may be NULL; filled on failure only.
+ *
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_submit_get_in_place(struct reclane_client *client,
+                                                  uint32_t table,
+                                                  const uint64_t *keys,
+                                                  size_t key_count,
+                                                  reclane_request *request,
+                                                  struct reclane_error *error);
+
+/* Sends a GET whose rows land in a buffer of the library; without a second copy when all keys belong to one shard and
+ * fit one request.
+ *
+ * client, table, keys, key_count  as reclane_client_get().
+ * buffer        from reclane_buffer_open() of this client; its bytes from offset_bytes on belong to the request until it
+ *               is revoked.
+ * offset_bytes  where the first row goes, a multiple of 4.
+ * request       receives the request's number; 0 on failure. Release it with reclane_client_revoke().
+ * error         may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_BUFFER_TOO_SMALL  the rows do not fit behind offset_bytes; nothing was sent
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_submit_get_into(struct reclane_client *client,
+                                              uint32_t table,
+                                              const uint64_t *keys,
+                                              size_t key_count,
+                                              struct reclane_buffer *buffer,
+                                              size_t offset_bytes,
+                                              reclane_request *request,
+                                              struct reclane_error *error);
+
+/* Sends a PUT.
+ *
+ * client, table, keys, key_count, rows, float_count  as reclane_client_put().
+ * request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
+ * error    may be NULL; filled on failure only.
+ *
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_submit_put(struct reclane_client *client,
+                                         uint32_t table,
+                                         const uint64_t *keys,
+                                         size_t key_count,
+                                         const float *rows,
+                                         size_t float_count,
+                                         reclane_request *request,
+                                         struct reclane_error *error);
+
+/* Sends a PUT whose rows lie in a buffer of the library: key_count rows from offset_bytes on.
+ *
+ * client, table, keys, key_count  as reclane_client_put().
+ * buffer        from reclane_buffer_open() of this client; the rows must not change until the request has ended.
+ * offset_bytes  where the first row is, a multiple of 4.
+ * request       receives the request's number; 0 on failure. Release it with reclane_client_revoke().
+ * error         may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_BUFFER_TOO_SMALL  the buffer ends before the last row; nothing was sent
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_submit_put_from(struct reclane_client *client,
+                                              uint32_t table,
+                                              const uint64_t *keys,
+                                              size_t key_count,
+                                              struct reclane_buffer *buffer,
+                                              size_t offset_bytes,
+                                              reclane_request *request,
+                                              struct reclane_error *error);
+
+/* Sends an UPDATE.
+ *
+ * client, table, keys, key_count, gradients  as reclane_client_update().
+ * request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
+ * error    may be NULL; filled on failure only.
+ *
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_submit_update(struct reclane_client *client,
+                                            uint32_t table,
+                                            const uint64_t *keys,
+                                            size_t key_count,
+                                            const float *const *gradients,
+                                            reclane_request *request,
+                                            struct reclane_error *error);
+
+/* Sends an UPDATE_FLAT.
+ *
+ * client, table, keys, key_count, gradients, float_count  as reclane_client_update_flat()
+ * request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
+ * error    may be NULL; filled on failure only.
+ *
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_submit_update_flat(struct reclane_client *client,
+                                                 uint32_t table,
+                                                 const uint64_t *keys,
+                                                 size_t key_count,
+                                                 const float *gradients,
+                                                 size_t float_count,
+                                                 reclane_request *request,
+                                                 struct reclane_error *error);
+
+/* Sends an UPDATE_FLAT whose gradients lie in a buffer of the library: key_count rows from offset_bytes on.
+ *
+ * client, table, keys, key_count  as reclane_client_update_flat().
+ * buffer        from reclane_buffer_open() of this client; the rows must not change until the request has ended.
+ * offset_bytes  where the first row is, a multiple of 4.
+ * request       receives the request's number; 0 on failure. Release it with reclane_client_revoke().
+ * error         may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_BUFFER_TOO_SMALL  the buffer ends before the last row; nothing was sent
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_submit_update_flat_from(struct reclane_client *client,
+                                                      uint32_t table,
+                                                      const uint64_t *keys,
+                                                      size_t key_count,
+                                                      struct reclane_buffer *buffer,
+                                                      size_t offset_bytes,
+                                                      reclane_request *request,
+                                                      struct reclane_error *error);
+
+/* Looks whether a request has ended, and drives it on. Does not release it.
+ *
+ * client   from reclane_client_open().
+ * request  from a submit call of this client.
+ * error    may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_OK           it has ended, well or not: reclane_client_wait() tells how
+ * RECLANE_STATUS_PENDING      it is under way
+ * RECLANE_STATUS_STALE_TOKEN  it was revoked
+ * RECLANE_STATUS_BUSY         another thread is working on it
+ * Threads: one at a time per request.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_query(struct reclane_client *client,
+                                    reclane_request request,
+                                    struct reclane_error *error);
+
+/* Waits until a request has ended. Does not release it.
+ *
+ * client      from reclane_client_open().
+ * request     from a submit call of this client.
+ * timeout_ms  how long to wait, milliseconds. 0 for the option rdma-wait-timeout-ms, after which the request fails.
+ * error       may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_OK            it has ended well: its rows are there
+ * RECLANE_STATUS_PENDING       timeout_ms is over and it is still under way; wait again
+ * RECLANE_STATUS_WAIT_TIMEOUT  it did not end within the option's time; the lane that carried it is lost
+ * RECLANE_STATUS_STALE_TOKEN   it was revoked
+ * RECLANE_STATUS_BUSY          another thread is working on it
+ * and what it ended with: the statuses of sending and ending a request
+ * Threads: one at a time per request.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_wait(struct reclane_client *client,
+                                   reclane_request request,
+                                   uint64_t timeout_ms,
+                                   struct reclane_error *error);
+
+/* Gives the rows of a GET where they are, also while it is under way: the server publishes its progress, so the first
+ * rows can be read before the last are there.
+ *
+ * client      from reclane_client_open().
+ * request     from reclane_client_submit_get_in_place() of this client.
+ * rows        receives a pointer to the first row, aligned to 4 bytes. It belongs to the library and is valid until the
+ *             request is revoked or the client closed.
+ * rows_ready  receives how many rows, from the first on, can be read now.
+ * rows_total  receives how many there will be.
+ * error       may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_OK           all rows are ready
+ * RECLANE_STATUS_PENDING      rows_ready of them are; call again
+ * RECLANE_STATUS_WRONG_STATE  the request is no GET in place
+ * RECLANE_STATUS_STALE_TOKEN  it was revoked
+ * and what it ended with: the statuses of sending and ending a request
+ * Threads: one at a time per request.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_borrow(struct reclane_client *client,
+                                     reclane_request request,
+                                     const float **rows,
+                                     size_t *rows_ready,
+                                     size_t *rows_total,
+                                     struct reclane_error *error);
+
+/* Releases a request. One that is still under way is waited for, since its memory may still be written; the parts of a
+ * batch that were not sent yet are not sent.
+ *
+ * client   from reclane_client_open().
+ * request  from a submit call of this client; not valid afterwards.
+ * error    may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_STALE_TOKEN  it was revoked before
+ * RECLANE_STATUS_BUSY         another thread is working on it; it stays valid
+ * Threads: one at a time per request.  Blocks: up to the option rdma-wait-timeout-ms when it is under way.
+ */
+reclane_status reclane_client_revoke(struct reclane_client *client,
+                                     reclane_request request,
+                                     struct reclane_error *error);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Buffer: memory of the library that the fabric can reach without a copy.
+ *
+ * A GET of one shard's keys that fits one request lands there directly; a PUT or UPDATE from a buffer can be read by
+ * the server from there. Close a buffer only when every request that names it was revoked. Rows in it are float,
+ * row-major.
+ */
+
+/* Allocates a zeroed, registered buffer, aligned to a page.
+ *
+ * client  from reclane_client_open(). The buffer can be used with this client only; its memory may outlive it.
+ * bytes   its size, at least 1.
+ * out     receives the handle; NULL is written on failure. Close it with reclane_buffer_close().
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT          bytes is 0
+ * RECLANE_STATUS_RESOURCE_LIMIT, _OS_ERROR  there is no memory, or it cannot be registered
+ * RECLANE_STATUS_SHARD_UNREACHABLE          a shard did not map it
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: for the time of an allocation.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_buffer_open(struct reclane_client *client,
+                                   size_t bytes,
+                                   struct reclane_buffer **out,
+                                   struct reclane_error *error);
+
+/* First byte of a buffer, valid until reclane_buffer_close(). Returns NULL for a handle that cannot be used.
+ *
+ * buffer  from reclane_buffer_open(). The bytes may be read and written freely while no request names them.
+ *
+ * Threads: any.  Blocks: never.
+ */
+void *reclane_buffer_data(const struct reclane_buffer *buffer);
+
+/* Size of a buffer in bytes. Returns 0 for a handle that cannot be used.
+ *
+ * buffer  from reclane_buffer_open().
+ *
+ * Threads: any.  Blocks: never.
+ */
+size_t reclane_buffer_bytes(const struct reclane_buffer *buffer);
+
+/* Closes a buffer. Its bytes must not be touched any more, and no request that was not revoked may name it. NULL and an
+ * already closed handle do nothing.
+ *
+ * Threads: one at a time per buffer.  Blocks: never.
+ */
+void reclane_buffer_close(struct reclane_buffer *buffer);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Reports: what a lane, a client and a server are doing. Numbers of events only grow, until the handle is closed.
+ */
+
+/* Reports on one lane.
+ *
+ * client  from reclane_client_open().
+ * shard   the shard it leads to, 0..num_shards - 1.
+ * lane    its number, 0..qps-per-client-per-shard - 1.
+ * info    receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  there is no such shard or lane
+ * RECLANE_STATUS_STRUCT_SIZE       info or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_lane(const struct reclane_client *client,
+                                   uint32_t shard,
+                                   uint32_t lane,
+                                   struct reclane_lane_info *info,
+                                   struct reclane_error *error);
+
+/* Reports what a client has.
+ *
+ * client  from reclane_client_open().
+ * stats   receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_STRUCT_SIZE  stats or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_stats(const struct reclane_client *client,
+                                    struct reclane_client_counters *stats,
+                                    struct reclane_error *error);
+
+/* Reports what a server has done and has.
+ *
+ * server  from reclane_server_open().
+ * stats   receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_STRUCT_SIZE  stats or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_stats(const struct reclane_server *server,
+                                    struct reclane_server_counters *stats,
+                                    struct reclane_error *error);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* RECLANE_RECLANE_H */

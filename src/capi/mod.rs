@@ -1,0 +1,42 @@
+//! Everything `extern "C"`: the guard, handles, versioned structs, errors; then one file per noun. No logic.
+//!
+//! Each function is one call of the guard: it checks the handle (tag, fork, poison), checks and copies what C handed over,
+//! calls the engine, and turns the result into a status. No panic and no C++ exception crosses this room. Nothing that C
+//! gives us is ever a Rust enum, bool or reference. The comments of the functions become the comments of the header;
+//! `tests/header.rs` generates `include/reclane/reclane.h` from the files of this room.
+//!
+//! Called by: the host program, on any of its threads.
+
+// The comments are written for the header: each names the lifetimes and sizes that the caller vouches for.
+#![allow(clippy::missing_safety_doc)]
+// The names are those of the header, so that a reader finds one by the other.
+#![allow(non_camel_case_types)]
+
+mod arguments;
+mod buffer;
+mod callback;
+mod client;
+mod error;
+mod event;
+mod fork;
+mod guard;
+mod handle;
+mod info;
+mod options;
+mod request;
+mod server;
+mod store;
+mod store_adapter;
+mod structs;
+mod version;
+
+pub use buffer::*;
+pub use client::*;
+pub use error::*;
+pub use event::*;
+pub use info::*;
+pub use options::*;
+pub use request::*;
+pub use server::*;
+pub use store::*;
+pub use version::*;

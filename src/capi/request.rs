@@ -1,0 +1,581 @@
+//! Request: one GET, PUT, UPDATE or UPDATE_FLAT.
+//!
+//! The plain calls send a request and wait for its end. The submit calls send it and return a reclane_request, a number
+//! that stays good until reclane_client_revoke(): query it, wait for it, borrow its rows, then revoke it. Every request
+//! that was submitted must be revoked once, also when it failed; a number that was revoked is recognised and refused with
+//! RECLANE_STATUS_STALE_TOKEN. Each open request holds slots: when all are held, submit calls answer
+//! RECLANE_STATUS_NO_SLOT, and the plain calls wait for one. A request belongs to one thread at a time; different requests
+//! of one client may be worked on by different threads at once.
+//!
+//! There is no thread behind a request: query, wait and borrow drive it. Keys are copied before a submit call returns.
+//! Rows that are sent, and the array of pointers to gradients, must stay valid and unchanged, and memory that a GET writes
+//! to must stay valid, until the request has ended or was revoked. keys and rows may be NULL when key_count is 0; such a
+//! request is done at once. The parts of a batch that was split may be executed in any order.
+//!
+//! Every call below can give, beside what its comment lists:
+//!   RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+//! and every call that sends or ends a request:
+//!   RECLANE_STATUS_INVALID_ARGUMENT  an array is misaligned or impossibly long
+//!   RECLANE_STATUS_UNKNOWN_TABLE     this client knows no table of this number: call reclane_client_init_table() first
+//!   RECLANE_STATUS_BUFFER_TOO_SMALL  the floats given are not key_count rows of the table's width; nothing was sent
+//!   RECLANE_STATUS_NO_SLOT           too many requests are open; nothing was sent, revoke some and try again
+//!   RECLANE_STATUS_INVALID_PAYLOAD, _WRONG_SHARD, _BATCH_TOO_LARGE, _VALUE_SIZE_MISMATCH, _INTERNAL_ERROR  the server's
+//!   answer
+//!   RECLANE_STATUS_WAIT_TIMEOUT, _LANE_DOWN, _POST_FAILED, _COMPLETION_ERROR, _COMPLETION_TIMEOUT, _CORRUPT_RESPONSE  the
+//!   lane that carried it is lost
+//!   RECLANE_STATUS_SHARD_UNREACHABLE, _DRAINING  the shard is gone or going; error names it
+//! error->outcome says whether a failed PUT or UPDATE was executed.
+
+use super::arguments::{array, check_array, required, table_tag, timeout};
+use super::buffer::reclane_buffer;
+use super::client::reclane_client;
+use super::error::reclane_error;
+use super::{guard, handle};
+use crate::engine::{Buffer, Client, Request, Rows, Target, Token};
+use crate::error::{Result, Status};
+
+/// Names one submitted request of one client. Never 0.
+pub type reclane_request = u64;
+
+/// Sends a request, waits for its end, and lets it go.
+///
+/// # Safety
+/// As for `Client::call`.
+unsafe fn complete(client: &Client, request: &Request<'_>) -> Result<Status> {
+    // SAFETY: the caller's word.
+    unsafe { client.call(request) }?;
+    Ok(Status::Ok)
+}
+
+/// Sends a request and hands its number to the caller.
+///
+/// # Safety
+/// As for `Client::submit`; `out` is NULL or writable.
+unsafe fn submit(client: &Client, request: &Request<'_>, out: *mut reclane_request) -> Result<Status> {
+    required(out, "request")?;
+    // SAFETY: not NULL; writable by the caller's word.
+    unsafe { out.write(0) };
+    // SAFETY: the caller's word.
+    let token = unsafe { client.submit(request) }?;
+    // SAFETY: as above.
+    unsafe { out.write(token.0) };
+    Ok(Status::Ok)
+}
+
+fn memory<'a>(rows: *mut f32, rows_capacity: usize) -> Result<Target<'a>> {
+    check_array(rows.cast_const(), rows_capacity, "rows")?;
+    Ok(Target::Memory { rows, capacity: rows_capacity })
+}
+
+fn flat<'a>(rows: *const f32, float_count: usize) -> Result<Rows<'a>> {
+    check_array(rows, float_count, "rows")?;
+    Ok(Rows::Flat { rows, count: float_count })
+}
+
+/// # Safety
+/// `gradients` is an array of `count` pointers, or `count` is 0.
+unsafe fn scattered<'a>(gradients: *const *const f32, count: usize) -> Result<Rows<'a>> {
+    // SAFETY: the caller's word.
+    let gradients = unsafe { array(gradients, count, "gradients") }?;
+    for (i, row) in gradients.iter().enumerate() {
+        if row.is_null() || !row.is_aligned() {
+            check_array(*row, 1, &format!("gradients[{i}]"))?;
+        }
+    }
+    Ok(Rows::Scattered(gradients))
+}
+
+/// # Safety
+/// `buffer` is NULL or a handle.
+unsafe fn buffer_of<'a>(buffer: *const reclane_buffer) -> Result<&'a Buffer> {
+    // SAFETY: the caller's word.
+    unsafe { handle::object(buffer) }
+}
+
+/// Reads rows: GET. A key that has no row gives a row of zeroes.
+///
+/// client         from reclane_client_open().
+/// table          from reclane_client_init_table().
+/// keys           key_count keys.
+/// rows           receives key_count rows, row i for keys[i]. Its content is undefined on failure.
+/// rows_capacity  floats that fit in rows; at least key_count times the table's width.
+/// error          may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_BUFFER_TOO_SMALL  rows_capacity is too small; nothing was sent
+/// Threads: any.  Blocks: up to the option rdma-wait-timeout-ms.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_get(
+    client: *mut reclane_client,
+    table: u32,
+    keys: *const u64,
+    key_count: usize,
+    rows: *mut f32,
+    rows_capacity: usize,
+    error: *mut reclane_error,
+) -> Status {
+    // SAFETY: the caller vouches for the arrays.
+    let body = |client: &Client| unsafe {
+        let target = memory(rows, rows_capacity)?;
+        let keys = array(keys, key_count, "keys")?;
+        complete(client, &Request::Get { table: table_tag(table)?, keys, target })
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
+
+/// Sets rows: PUT. A key that occurs twice has the later row.
+///
+/// client       from reclane_client_open().
+/// table        from reclane_client_init_table().
+/// keys         key_count keys.
+/// rows         key_count rows, row i for keys[i].
+/// float_count  floats in rows: key_count times the table's width.
+/// error        may be NULL; filled on failure only.
+///
+/// Threads: any.  Blocks: up to the option rdma-wait-timeout-ms.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_put(
+    client: *mut reclane_client,
+    table: u32,
+    keys: *const u64,
+    key_count: usize,
+    rows: *const f32,
+    float_count: usize,
+    error: *mut reclane_error,
+) -> Status {
+    // SAFETY: the caller vouches for the arrays.
+    let body = |client: &Client| unsafe {
+        let rows = flat(rows, float_count)?;
+        let keys = array(keys, key_count, "keys")?;
+        complete(client, &Request::Put { table: table_tag(table)?, keys, rows })
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
+
+/// Applies gradients through the table's optimizer, given as one pointer per row: UPDATE. A key that occurs twice is
+/// updated twice.
+///
+/// client     from reclane_client_open().
+/// table      from reclane_client_init_table().
+/// keys       key_count keys.
+/// gradients  key_count pointers; gradients[i] points to one row of the table's width for keys[i].
+/// error      may be NULL; filled on failure only.
+///
+/// Threads: any.  Blocks: up to the option rdma-wait-timeout-ms.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_update(
+    client: *mut reclane_client,
+    table: u32,
+    keys: *const u64,
+    key_count: usize,
+    gradients: *const *const f32,
+    error: *mut reclane_error,
+) -> Status {
+    // SAFETY: the caller vouches for the arrays.
+    let body = |client: &Client| unsafe {
+        let gradients = scattered(gradients, key_count)?;
+        let keys = array(keys, key_count, "keys")?;
+        complete(client, &Request::Update { table: table_tag(table)?, keys, gradients })
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
+
+/// Applies gradients through the table's optimizer, given as one matrix: UPDATE_FLAT. A key that occurs twice is updated
+/// twice.
+///
+/// client       from reclane_client_open().
+/// table        from reclane_client_init_table().
+/// keys         key_count keys.
+/// gradients    key_count rows, row i for keys[i].
+/// float_count  floats in gradients: key_count times the table's width.
+/// error        may be NULL; filled on failure only.
+///
+/// Threads: any.  Blocks: up to the option rdma-wait-timeout-ms.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_update_flat(
+    client: *mut reclane_client,
+    table: u32,
+    keys: *const u64,
+    key_count: usize,
+    gradients: *const f32,
+    float_count: usize,
+    error: *mut reclane_error,
+) -> Status {
+    // SAFETY: the caller vouches for the arrays.
+    let body = |client: &Client| unsafe {
+        let gradients = flat(gradients, float_count)?;
+        let keys = array(keys, key_count, "keys")?;
+        complete(client, &Request::UpdateFlat { table: table_tag(table)?, keys, gradients })
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
+
+/// Sends a GET whose rows go to the caller's memory.
+///
+/// client, table, keys, key_count, rows, rows_capacity  as reclane_client_get(); rows must stay valid until the request
+///          is revoked, and is complete once reclane_client_wait() gave RECLANE_STATUS_OK.
+/// request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
+/// error    may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_BUFFER_TOO_SMALL  rows_capacity is too small; nothing was sent
+/// Threads: any.  Blocks: never.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_submit_get(
+    client: *mut reclane_client,
+    table: u32,
+    keys: *const u64,
+    key_count: usize,
+    rows: *mut f32,
+    rows_capacity: usize,
+    request: *mut reclane_request,
+    error: *mut reclane_error,
+) -> Status {
+    // SAFETY: the caller vouches for the arrays and `request`.
+    let body = |client: &Client| unsafe {
+        let target = memory(rows, rows_capacity)?;
+        let keys = array(keys, key_count, "keys")?;
+        submit(client, &Request::Get { table: table_tag(table)?, keys, target }, request)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
+
+/// Sends a GET whose rows stay where the library has them: read them in place with reclane_client_borrow(). When all keys
+/// belong to one shard and fit one request, that is where the server put them, and they can be read as they come in.
+///
+/// client, table, keys, key_count  as reclane_client_get().
+/// request  receives the request's number; 0 on failure. Release it with reclane_client_revoke(); the rows are gone then.
+/// error    may be NULL; filled on failure only.
+///
+/// Threads: any.  Blocks: never.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_submit_get_in_place(
+    client: *mut reclane_client,
+    table: u32,
+    keys: *const u64,
+    key_count: usize,
+    request: *mut reclane_request,
+    error: *mut reclane_error,
+) -> Status {
+    // SAFETY: the caller vouches for the arrays and `request`.
+    let body = |client: &Client| unsafe {
+        let keys = array(keys, key_count, "keys")?;
+        submit(client, &Request::Get { table: table_tag(table)?, keys, target: Target::InPlace }, request)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
+
+/// Sends a GET whose rows land in a buffer of the library; without a second copy when all keys belong to one shard and
+/// fit one request.
+///
+/// client, table, keys, key_count  as reclane_client_get().
+/// buffer        from reclane_buffer_open() of this client; its bytes from offset_bytes on belong to the request until it
+///               is revoked.
+/// offset_bytes  where the first row goes, a multiple of 4.
+/// request       receives the request's number; 0 on failure. Release it with reclane_client_revoke().
+/// error         may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_BUFFER_TOO_SMALL  the rows do not fit behind offset_bytes; nothing was sent
+/// Threads: any.  Blocks: never.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_submit_get_into(
+    client: *mut reclane_client,
+    table: u32,
+    keys: *const u64,
+    key_count: usize,
+    buffer: *mut reclane_buffer,
+    offset_bytes: usize,
+    request: *mut reclane_request,
+    error: *mut reclane_error,
+) -> Status {
+    // SAFETY: the caller vouches for the arrays, the buffer and `request`.
+    let body = |client: &Client| unsafe {
+        let target = Target::Buffer { region: buffer_of(buffer)?, offset_bytes };
+        let keys = array(keys, key_count, "keys")?;
+        submit(client, &Request::Get { table: table_tag(table)?, keys, target }, request)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
+
+/// Sends a PUT.
+///
+/// client, table, keys, key_count, rows, float_count  as reclane_client_put().
+/// request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
+/// error    may be NULL; filled on failure only.
+///
+/// Threads: any.  Blocks: never.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_submit_put(
+    client: *mut reclane_client,
+    table: u32,
+    keys: *const u64,
+    key_count: usize,
+    rows: *const f32,
+    float_count: usize,
+    request: *mut reclane_request,
+    error: *mut reclane_error,
+) -> Status {
+    // SAFETY: the caller vouches for the arrays and `request`.
+    let body = |client: &Client| unsafe {
+        let rows = flat(rows, float_count)?;
+        let keys = array(keys, key_count, "keys")?;
+        submit(client, &Request::Put { table: table_tag(table)?, keys, rows }, request)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
+
+/// Sends a PUT whose rows lie in a buffer of the library: key_count rows from offset_bytes on.
+///
+/// client, table, keys, key_count  as reclane_client_put().
+/// buffer        from reclane_buffer_open() of this client; the rows must not change until the request has ended.
+/// offset_bytes  where the first row is, a multiple of 4.
+/// request       receives the request's number; 0 on failure. Release it with reclane_client_revoke().
+/// error         may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_BUFFER_TOO_SMALL  the buffer ends before the last row; nothing was sent
+/// Threads: any.  Blocks: never.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_submit_put_from(
+    client: *mut reclane_client,
+    table: u32,
+    keys: *const u64,
+    key_count: usize,
+    buffer: *mut reclane_buffer,
+    offset_bytes: usize,
+    request: *mut reclane_request,
+    error: *mut reclane_error,
+) -> Status {
+    // SAFETY: the caller vouches for the arrays, the buffer and `request`.
+    let body = |client: &Client| unsafe {
+        let rows = Rows::Buffer { region: buffer_of(buffer)?, offset_bytes };
+        let keys = array(keys, key_count, "keys")?;
+        submit(client, &Request::Put { table: table_tag(table)?, keys, rows }, request)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
+
+/// Sends an UPDATE.
+///
+/// client, table, keys, key_count, gradients  as reclane_client_update().
+/// request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
+/// error    may be NULL; filled on failure only.
+///
+/// Threads: any.  Blocks: never.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_submit_update(
+    client: *mut reclane_client,
+    table: u32,
+    keys: *const u64,
+    key_count: usize,
+    gradients: *const *const f32,
+    request: *mut reclane_request,
+    error: *mut reclane_error,
+) -> Status {
+    // SAFETY: the caller vouches for the arrays and `request`.
+    let body = |client: &Client| unsafe {
+        let gradients = scattered(gradients, key_count)?;
+        let keys = array(keys, key_count, "keys")?;
+        submit(client, &Request::Update { table: table_tag(table)?, keys, gradients }, request)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
+
+/// Sends an UPDATE_FLAT.
+///
+/// client, table, keys, key_count, gradients, float_count  as reclane_client_update_flat()
+/// request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
+/// error    may be NULL; filled on failure only.
+///
+/// Threads: any.  Blocks: never.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_submit_update_flat(
+    client: *mut reclane_client,
+    table: u32,
+    keys: *const u64,
+    key_count: usize,
+    gradients: *const f32,
+    float_count: usize,
+    request: *mut reclane_request,
+    error: *mut reclane_error,
+) -> Status {
+    // SAFETY: the caller vouches for the arrays and `request`.
+    let body = |client: &Client| unsafe {
+        let gradients = flat(gradients, float_count)?;
+        let keys = array(keys, key_count, "keys")?;
+        submit(client, &Request::UpdateFlat { table: table_tag(table)?, keys, gradients }, request)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
+
+/// Sends an UPDATE_FLAT whose gradients lie in a buffer of the library: key_count rows from offset_bytes on.
+///
+/// client, table, keys, key_count  as reclane_client_update_flat().
+/// buffer        from reclane_buffer_open() of this client; the rows must not change until the request has ended.
+/// offset_bytes  where the first row is, a multiple of 4.
+/// request       receives the request's number; 0 on failure. Release it with reclane_client_revoke().
+/// error         may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_BUFFER_TOO_SMALL  the buffer ends before the last row; nothing was sent
+/// Threads: any.  Blocks: never.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_submit_update_flat_from(
+    client: *mut reclane_client,
+    table: u32,
+    keys: *const u64,
+    key_count: usize,
+    buffer: *mut reclane_buffer,
+    offset_bytes: usize,
+    request: *mut reclane_request,
+    error: *mut reclane_error,
+) -> Status {
+    // SAFETY: the caller vouches for the arrays, the buffer and `request`.
+    let body = |client: &Client| unsafe {
+        let gradients = Rows::Buffer { region: buffer_of(buffer)?, offset_bytes };
+        let keys = array(keys, key_count, "keys")?;
+        submit(client, &Request::UpdateFlat { table: table_tag(table)?, keys, gradients }, request)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
+
+/// Looks whether a request has ended, and drives it on. Does not release it.
+///
+/// client   from reclane_client_open().
+/// request  from a submit call of this client.
+/// error    may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_OK           it has ended, well or not: reclane_client_wait() tells how
+/// RECLANE_STATUS_PENDING      it is under way
+/// RECLANE_STATUS_STALE_TOKEN  it was revoked
+/// RECLANE_STATUS_BUSY         another thread is working on it
+/// Threads: one at a time per request.  Blocks: never.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_query(
+    client: *mut reclane_client,
+    request: reclane_request,
+    error: *mut reclane_error,
+) -> Status {
+    let body = |client: &Client| Ok(if client.query(Token(request))? { Status::Ok } else { Status::Pending });
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
+
+/// Waits until a request has ended. Does not release it.
+///
+/// client      from reclane_client_open().
+/// request     from a submit call of this client.
+/// timeout_ms  how long to wait, milliseconds. 0 for the option rdma-wait-timeout-ms, after which the request fails.
+/// error       may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_OK            it has ended well: its rows are there
+/// RECLANE_STATUS_PENDING       timeout_ms is over and it is still under way; wait again
+/// RECLANE_STATUS_WAIT_TIMEOUT  it did not end within the option's time; the lane that carried it is lost
+/// RECLANE_STATUS_STALE_TOKEN   it was revoked
+/// RECLANE_STATUS_BUSY          another thread is working on it
+/// and what it ended with: the statuses of sending and ending a request
+/// Threads: one at a time per request.  Blocks: up to timeout_ms.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_wait(
+    client: *mut reclane_client,
+    request: reclane_request,
+    timeout_ms: u64,
+    error: *mut reclane_error,
+) -> Status {
+    let body = |client: &Client| {
+        client.wait(Token(request), timeout(timeout_ms))?;
+        Ok(Status::Ok)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
+
+/// Gives the rows of a GET where they are, also while it is under way: the server publishes its progress, so the first
+/// rows can be read before the last are there.
+///
+/// client      from reclane_client_open().
+/// request     from reclane_client_submit_get_in_place() of this client.
+/// rows        receives a pointer to the first row, aligned to 4 bytes. It belongs to the library and is valid until the
+///             request is revoked or the client closed.
+/// rows_ready  receives how many rows, from the first on, can be read now.
+/// rows_total  receives how many there will be.
+/// error       may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_OK           all rows are ready
+/// RECLANE_STATUS_PENDING      rows_ready of them are; call again
+/// RECLANE_STATUS_WRONG_STATE  the request is no GET in place
+/// RECLANE_STATUS_STALE_TOKEN  it was revoked
+/// and what it ended with: the statuses of sending and ending a request
+/// Threads: one at a time per request.  Blocks: never.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_borrow(
+    client: *mut reclane_client,
+    request: reclane_request,
+    rows: *mut *const f32,
+    rows_ready: *mut usize,
+    rows_total: *mut usize,
+    error: *mut reclane_error,
+) -> Status {
+    let body = |client: &Client| {
+        required(rows, "rows")?;
+        required(rows_ready, "rows_ready")?;
+        required(rows_total, "rows_total")?;
+        let borrowed = client.borrow(Token(request))?;
+        // SAFETY: not NULL; writable by the caller's word.
+        unsafe { rows.write(borrowed.rows) };
+        // SAFETY: as above.
+        unsafe { rows_ready.write(borrowed.rows_ready) };
+        // SAFETY: as above.
+        unsafe { rows_total.write(borrowed.rows_total) };
+        Ok(if borrowed.rows_ready == borrowed.rows_total { Status::Ok } else { Status::Pending })
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
+
+/// Releases a request. One that is still under way is waited for, since its memory may still be written; the parts of a
+/// batch that were not sent yet are not sent.
+///
+/// client   from reclane_client_open().
+/// request  from a submit call of this client; not valid afterwards.
+/// error    may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_STALE_TOKEN  it was revoked before
+/// RECLANE_STATUS_BUSY         another thread is working on it; it stays valid
+/// Threads: one at a time per request.  Blocks: up to the option rdma-wait-timeout-ms when it is under way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reclane_client_revoke(
+    client: *mut reclane_client,
+    request: reclane_request,
+    error: *mut reclane_error,
+) -> Status {
+    let body = |client: &Client| {
+        client.revoke(Token(request))?;
+        Ok(Status::Ok)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}
