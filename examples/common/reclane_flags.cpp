@@ -87,11 +87,11 @@ constexpr const char* NAMES[] = {TEXT_FLAGS(NAME_OF) SWITCHES(NAME_OF)};
 }  // namespace
 
 void set_option(reclane::Options& options, const std::string& name, const std::string& value) {
-    must(options.set(name.c_str(), value.c_str()), "--" + name);
+    must(options.set(name, value), "--" + name);
 }
 
 std::string option_text(const reclane::Options& options, const std::string& name) {
-    return must(options.get(name.c_str()), "option " + name);
+    return must(options.get(name), "option " + name);
 }
 
 std::uint64_t option_number(const reclane::Options& options, const std::string& name) {
@@ -102,6 +102,12 @@ std::uint64_t option_number(const reclane::Options& options, const std::string& 
         throw std::runtime_error("option " + name + ": '" + text + "' is not a number");
     }
     return value;
+}
+
+void ask_for_depth(reclane::Options& options, std::uint64_t depth) {
+    if (depth > option_number(options, "async_depth")) {
+        set_option(options, "async_depth", std::to_string(depth));
+    }
 }
 
 void adopt_library_defaults() {

@@ -21,6 +21,10 @@ reclane::Options options_from_flags();
 /// Sets one option; throws std::runtime_error with the library's words.
 void set_option(reclane::Options& options, const std::string& name, const std::string& value);
 
+/// Raises async_depth to `depth`, the requests that a program has under way at once. The library refuses, when a client
+/// is opened, what its lanes and slots do not carry.
+void ask_for_depth(reclane::Options& options, std::uint64_t depth);
+
 /// The value of an option, set or default. Throws std::runtime_error.
 std::string option_text(const reclane::Options& options, const std::string& name);
 std::uint64_t option_number(const reclane::Options& options, const std::string& name);

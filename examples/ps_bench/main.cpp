@@ -6,6 +6,7 @@
 
 #include <gflags/gflags.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
@@ -16,7 +17,7 @@
 #include "ops.hpp"
 #include "workload.hpp"
 
-DEFINE_string(op, "all", "single operations: put, update, get, async_get, async_stream, mixed, or all");
+DEFINE_string(op, "all", "single operations: put, update, update_flat, get, async_get, async_stream, mixed, or all");
 DEFINE_string(workload, "", "micro (a number of batches) or transactions (a number of seconds); empty: --op");
 DEFINE_string(mode, "fetch", "workload: fetch, insert, mixed or fetch_insert");
 DEFINE_uint32(iterations, 100, "requests in a round (a thread's, in a workload); async operations make async_depth each");
@@ -47,9 +48,10 @@ constexpr std::uint64_t FIRST_KEY = 1'000'001;  // of the fixed set of --op
 /// The options of a client that may have as many requests under way as the flags ask for.
 reclane::Options client_options() {
     reclane::Options options = examples::options_from_flags();
-    if (!FLAGS_workload.empty() && FLAGS_prefetch_depth > 1) {
-        // The library refuses more than its lanes and slots carry.
-        examples::set_option(options, "async_depth", std::to_string(FLAGS_prefetch_depth));
+    if (!FLAGS_workload.empty()) {
+        const std::uint64_t a_thread = std::max<std::uint64_t>(FLAGS_prefetch_depth, 1);
+        const std::uint64_t threads = std::max(FLAGS_thread_num, FLAGS_load_thread_num);
+        examples::ask_for_depth(options, threads * a_thread);
     }
     return options;
 }

@@ -13,7 +13,8 @@
 namespace bench {
 namespace {
 
-constexpr std::array<const char*, 6> OPS = {"put", "update", "get", "async_get", "async_stream", "mixed"};
+constexpr std::array<const char*, 7> OPS = {"put",       "update",       "update_flat", "get",
+                                           "async_get", "async_stream", "mixed"};
 
 /// What some rounds took.
 struct Measured {
@@ -39,7 +40,11 @@ public:
           lanes_(options.async_depth) {
         std::iota(keys_.begin(), keys_.end(), session.first());
         fill_rows(keys_, session.dim(), values_);
+        // Gradients of zero: all of the work, and the rows stay what the verifier expects.
         zeros_.assign(values_.size(), 0.0F);
+        for (std::size_t i = 0; i < keys_.size(); ++i) {
+            zero_rows_.push_back(zeros_.data() + i * session.dim());
+        }
         for (Lane& lane : lanes_) {
             lane.rows.assign(values_.size(), 0.0F);
         }
@@ -81,8 +86,9 @@ private:
         if (reads) {
             session_.get(keys_, rows);
         } else if (op == "update") {
-            // Gradients of zero: all of the work, and the rows stay what the verifier expects.
-            session_.update(keys_, zeros_);
+            session_.update(keys_, zero_rows_);
+        } else if (op == "update_flat") {
+            session_.update_flat(keys_, zeros_);
         } else {
             session_.put(keys_, values_);
         }
@@ -98,7 +104,7 @@ private:
     }
 
     void finish(Lane& lane, Measured& measured) {
-        session_.wait(lane.request);
+        Session::finish(lane.request);
         measured.requests.record(examples::now_ns() - lane.start_ns);
         verifier_.check(keys_, lane.rows.data());
     }
@@ -135,6 +141,7 @@ private:
     Keys keys_;
     Rows values_;
     Rows zeros_;
+    std::vector<const float*> zero_rows_;
     std::vector<Lane> lanes_;
 };
 
@@ -163,7 +170,7 @@ std::vector<std::string> op_names(const std::string& op) {
 
 void check(const OpOptions& options) {
     if (options.op != "all") {
-        one_of("op", options.op, {"put", "update", "get", "async_get", "async_stream", "mixed"});
+        one_of("op", options.op, {"put", "update", "update_flat", "get", "async_get", "async_stream", "mixed"});
     }
     within("rounds", options.rounds, 1, UINT32_MAX);
     within("iterations", options.iterations, 1, UINT32_MAX);

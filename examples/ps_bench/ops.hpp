@@ -10,7 +10,7 @@ namespace bench {
 
 struct OpOptions {
     std::string transport;  ///< for the result line
-    std::string op;         ///< put, update, get, async_get, async_stream, mixed, or all
+    std::string op;         ///< put, update, update_flat, get, async_get, async_stream, mixed, or all
     std::uint32_t rounds;
     std::uint32_t warmup_rounds;
     std::uint32_t iterations;   ///< per round; async operations make `depth` requests each

@@ -29,11 +29,12 @@ public:
 
     void get(const Keys& keys, Rows& rows);
     void put(const Keys& keys, const Rows& rows);
-    void update(const Keys& keys, const Rows& gradients);
+    void update(const Keys& keys, const std::vector<const float*>& gradients);
+    void update_flat(const Keys& keys, const Rows& gradients);
 
-    /// A GET without waiting; keys and rows stay as they are until wait().
+    /// A GET without waiting; rows must stay where they are until finish(), which makes room for the next request.
     reclane::Request submit_get(const Keys& keys, Rows& rows);
-    void wait(reclane::Request& request);
+    static void finish(reclane::Request& request);
 
     /// Waits until all client processes are here.
     void meet(const std::string& where, std::uint32_t processes, std::uint64_t timeout_ms);

@@ -132,7 +132,7 @@ private:
     }
 
     void finish(Flight& flight) {
-        session_.wait(flight.request);
+        Session::finish(flight.request);
         arrived(flight);
     }
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "../common/checked.hpp"
+#include "../common/clock.hpp"
 #include "../common/reclane_flags.hpp"
 #include "../common/stop_signal.hpp"
 
@@ -34,6 +35,32 @@ std::string shard_of(const reclane::Options& options) {
     return global_id == "auto" ? examples::option_text(options, "shard_id") : global_id;
 }
 
+void serve(const reclane::Options& options, const examples::StopSignal& stop) {
+    const std::uint64_t start = examples::now_ns();
+    const auto text = [&options](const char* name) { return examples::option_text(options, name); };
+    reclane::Server server = examples::must(reclane::Server::open(options), "server");
+    const std::string shard = shard_of(options);
+    const auto port = server.control_plane_port();
+    const std::string control_plane =
+        text("rdma_control_plane_host") + ":" + (port ? std::to_string(*port) : text("rdma_control_plane_port"));
+    std::printf("component=reclane_ps_server event=listening shard=%s shards=%s fabric=%s namespace=%s control_plane=%s"
+                " threads=%s startup_ms=%.1f\n",
+                shard.c_str(), text("num_server_processes").c_str(), text("fabric").c_str(),
+                text("rdma_namespace").c_str(), control_plane.c_str(), text("server_rdma_threads").c_str(),
+                examples::seconds_since(start) * 1e3);
+    std::fflush(stdout);
+
+    const char* signal = stop.wait();
+    examples::must(server.stop(FLAGS_stop_timeout_ms), "stop");
+    const reclane_server_counters total = examples::must(server.stats(), "statistics");
+    std::printf("component=reclane_ps_server event=stopped shard=%s reason=%s requests=%" PRIu64 " failures=%" PRIu64
+                " malformed=%" PRIu64 " keys=%" PRIu64 " bytes_received=%" PRIu64 " bytes_sent=%" PRIu64
+                " seconds=%.1f\n",
+                shard.c_str(), signal, total.requests, total.failures, total.malformed, total.keys,
+                total.bytes_received, total.bytes_sent, examples::seconds_since(start));
+    std::fflush(stdout);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -45,14 +72,7 @@ int main(int argc, char** argv) {
         if (argc > 1) {
             throw std::invalid_argument(std::string("'") + argv[1] + "' is no flag");
         }
-        const reclane::Options options = server_options();
-        const std::string shard = shard_of(options);
-        const std::uint64_t start = examples::now_ns();
-        reclane::Server server = examples::must(reclane::Server::open(options), "server");
-        std::printf("event=listening component=reclane_ps_server shard=%s shards=%s fabric=%s namespace=%s\n", ...);
-        std::fflush(stdout);
-        const char* signal = stop.wait();
-        examples::must(server.stop(FLAGS_stop_timeout_ms), "stop");
+        serve(server_options(), stop);
         return 0;
     } catch (const std::invalid_argument& wrong) {
         std::fprintf(stderr, "reclane_ps_server: %s\n", wrong.what());

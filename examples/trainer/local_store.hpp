@@ -21,7 +21,6 @@ public:
     void update(std::uint32_t table, const Keys& keys, const Rows& gradients) override;
     Ticket submit_get(std::uint32_t table, const Keys& keys, Rows& rows) override;
     Ticket submit_update(std::uint32_t table, const Keys& keys, const Rows& gradients) override;
-    void wait(Ticket ticket) override;
 
 private:
     static constexpr std::size_t STRIPES = 256;

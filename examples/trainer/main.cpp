@@ -101,7 +101,8 @@ bool train_and_judge() {
     std::unique_ptr<RunReport> remote;
     std::unique_ptr<RunReport> local;
     if (FLAGS_mode != "local") {
-        const reclane::Options flags = examples::options_from_flags();
+        reclane::Options flags = examples::options_from_flags();
+        examples::ask_for_depth(flags, std::uint64_t{options.threads} * (options.pipeline ? 2 : 1));
         trainer::RemoteStore store(flags);
         std::printf("remote: %u shards, fabric %s\n", store.num_shards(),
                     examples::option_text(flags, "fabric").c_str());

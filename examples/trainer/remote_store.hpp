@@ -1,10 +1,6 @@
 // Rows on parameter servers, over reclane.
 #pragma once
 
-#include <memory>
-#include <mutex>
-#include <unordered_map>
-
 #include "reclane/reclane.hpp"
 #include "row_store.hpp"
 
@@ -23,7 +19,6 @@ public:
     void update(std::uint32_t table, const Keys& keys, const Rows& gradients) override;
     Ticket submit_get(std::uint32_t table, const Keys& keys, Rows& rows) override;
     Ticket submit_update(std::uint32_t table, const Keys& keys, const Rows& gradients) override;
-    void wait(Ticket ticket) override;
 
 private:
     reclane::Client client_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,13 +19,22 @@ struct TableSpec {
     float learning_rate;           ///< of the SGD that update() applies
 };
 
-/// A request on its way. Each one must be waited for, once.
-struct Ticket {
-    std::uint64_t id;
+/// A request on its way. Dropping it abandons the request.
+class Pending {
+public:
+    Pending() = default;
+    Pending(const Pending&) = delete;
+    Pending& operator=(const Pending&) = delete;
+    virtual ~Pending() = default;
+
+    /// Returns when the request has ended; throws std::runtime_error when it failed.
+    virtual void wait() = 0;
 };
 
+using Ticket = std::unique_ptr<Pending>;
+
 /// Rows by key. All calls may be made from several threads at once; each throws std::runtime_error when it fails.
-/// Keys, rows and gradients of a submitted request must stay as they are until wait() returns.
+/// Keys, rows and gradients of a submitted request must stay as they are until its ticket is gone.
 class RowStore {
 public:
     RowStore() = default;
@@ -47,7 +57,6 @@ public:
     /// The same two, without waiting.
     virtual Ticket submit_get(std::uint32_t table, const Keys& keys, Rows& rows) = 0;
     virtual Ticket submit_update(std::uint32_t table, const Keys& keys, const Rows& gradients) = 0;
-    virtual void wait(Ticket ticket) = 0;
 };
 
 }  // namespace trainer
