@@ -33,6 +33,8 @@ struct EmbeddingTableConfig {
 /// Words to the store as a whole.
 enum class PSCommand { kClearPS, kReloadPS, kLoadFakeData, kDumpFakeData };
 
+/// Asynchronous calls give handles above 0, or 0 when they failed. A handle is good for one wait; using one that is
+/// unknown or was used up throws std::invalid_argument.
 class ParameterStoreClient {
 public:
     ParameterStoreClient() = default;
@@ -44,7 +46,7 @@ public:
     virtual int GetParameter(KeyTensor keys, RowTensor& rows) = 0;
     /// The same into keys.count rows of the default width.
     virtual int GetParameter(KeyTensor keys, float* rows) = 0;
-    /// The same without waiting: a handle above 0 for WaitGetParameter, which consumes it; 0 when it failed.
+    /// The same without waiting. WaitGetParameter uses the handle up; until then `rows` stays where it is.
     virtual std::uint64_t AsyncGetParameter(KeyTensor keys, float* rows) = 0;
     virtual int WaitGetParameter(std::uint64_t handle) = 0;
 
@@ -56,8 +58,7 @@ public:
     virtual int UpdateParameter(const std::string& table, KeyTensor keys, const RowTensor& gradients) = 0;
     virtual int UpdateParameterFlat(const std::string& table, KeyTensor keys, const float* gradients,
                                     std::int64_t rows, std::int64_t dim) = 0;
-    /// The same without waiting: a handle that WaitUpdateParameter consumes. No keys: throws std::invalid_argument.
-    /// The gradients stay as they are until then.
+    /// The same without waiting. WaitUpdateParameter uses the handle up. No keys: throws std::invalid_argument.
     virtual std::uint64_t SubmitUpdateParameterAsync(const std::string& table, KeyTensor keys,
                                                      const RowTensor& gradients) = 0;
     virtual int WaitUpdateParameter(std::uint64_t handle) = 0;
@@ -69,14 +70,16 @@ public:
     virtual int SaveCheckpoint(const std::string& path) = 0;
     virtual int LoadCheckpoint(const std::string& path) = 0;
 
-    /// Fetches rows of the default table ahead of their use: a handle above 0, or 0 when it failed. The client keeps
-    /// its own copy of the keys.
+    /// Fetches rows of the default table ahead of their use, into memory of the client.
     virtual std::uint64_t PrefetchParameter(KeyTensor keys) = 0;
     virtual bool IsPrefetchDone(std::uint64_t handle) = 0;
     virtual void WaitForPrefetch(std::uint64_t handle) = 0;
-    /// Copies the rows out, waiting if need be, and consumes the handle.
+    /// Gives the rows out, waiting if need be, and uses the handle up.
     virtual bool GetPrefetchResult(std::uint64_t handle, RowTensor& rows) = 0;
     virtual bool GetPrefetchResultFlat(std::uint64_t handle, std::vector<float>& rows) = 0;
+
+    /// Abandons a prefetch.
+    virtual void DiscardPrefetch(std::uint64_t handle) = 0;
 
     /// What the last failed call of this thread had to say.
     virtual std::string LastError() const = 0;
