@@ -13,6 +13,8 @@ cd "$root"
 . scripts/lib/setup.sh
 # shellcheck source=scripts/lib/processes.sh
 . scripts/lib/processes.sh
+# shellcheck source=scripts/lib/deployment.sh
+. scripts/lib/deployment.sh
 # shellcheck source=scripts/lib/dataset.sh
 . scripts/lib/dataset.sh
 
@@ -55,32 +57,6 @@ build_everything() {
     ok "built in $build"
 }
 
-# What servers and trainer must agree on.
-deployment=()
-choose_deployment() {
-    deployment=(
-        --fabric=shm
-        --num_server_processes="$shards"
-        --rdma_control_plane_host=127.0.0.1
-        --rdma_control_plane_port="$(free_port)"
-        --rdma_namespace="demo-$$"
-    )
-}
-
-start_servers() {
-    step "starting $shards shards on shared memory"
-    local shard pids=()
-    for ((shard = 0; shard < shards; ++shard)); do
-        start_process "shard $shard" "$logs/shard-$shard.log" \
-            "$build/reclane_ps_server" --global_id="$shard" "${deployment[@]}"
-        pids+=("$process_id")
-    done
-    for ((shard = 0; shard < shards; ++shard)); do
-        wait_for_line "shard $shard" "${pids[$shard]}" "$logs/shard-$shard.log" event=listening 30
-        ok "$(grep -F event=listening "$logs/shard-$shard.log" | head -n 1)"
-    done
-}
-
 run_trainer() {
     step "training, $epochs epochs"
     local status=0 shard
@@ -100,8 +76,8 @@ need_cargo
 build_everything
 fetch_ml100k "$target/dataset"
 started=$SECONDS
-choose_deployment
-start_servers
+choose_deployment "$shards" demo
+start_servers "$build" "$logs" "$shards"
 run_trainer
 step "stopping the servers"
 end_processes_cleanly || die "a server did not stop cleanly"

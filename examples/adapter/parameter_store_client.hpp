@@ -56,8 +56,8 @@ public:
 
     /// Applies gradients through the table's optimizer. No keys: 0.
     virtual int UpdateParameter(const std::string& table, KeyTensor keys, const RowTensor& gradients) = 0;
-    virtual int UpdateParameterFlat(const std::string& table, KeyTensor keys, const float* gradients,
-                                    std::int64_t rows, std::int64_t dim) = 0;
+    virtual int UpdateParameterFlat(const std::string& table, KeyTensor keys, const float* gradients, std::int64_t rows,
+                                    std::int64_t dim) = 0;
     /// The same without waiting. WaitUpdateParameter uses the handle up. No keys: throws std::invalid_argument.
     virtual std::uint64_t SubmitUpdateParameterAsync(const std::string& table, KeyTensor keys,
                                                      const RowTensor& gradients) = 0;

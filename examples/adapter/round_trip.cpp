@@ -45,7 +45,9 @@ bool throws(Call call) {
     return false;
 }
 
-KeyTensor view(const Keys& keys) { return {keys.data(), keys.size()}; }
+KeyTensor view(const Keys& keys) {
+    return {keys.data(), keys.size()};
+}
 
 RowTensor view(Rows& rows, std::size_t dim) {
     return {rows.data(), static_cast<std::int64_t>(rows.size() / dim), static_cast<std::int64_t>(dim)};
@@ -101,10 +103,12 @@ void updates(ParameterStoreClient& client) {
     constexpr std::size_t DIM = 6;
     const std::int64_t tag = client.InitEmbeddingTable("adapter", EmbeddingTableConfig{KEYS + 1, DIM});
     check(tag >= 0, "InitEmbeddingTable", client);
-    check(client.InitEmbeddingTable("adapter", EmbeddingTableConfig{KEYS + 1, DIM}) == tag, "the same tag again", client);
+    check(client.InitEmbeddingTable("adapter", EmbeddingTableConfig{KEYS + 1, DIM}) == tag, "the same tag again",
+          client);
     check(client.InitEmbeddingTable("adapter", EmbeddingTableConfig{KEYS + 1, DIM + 1}) == -1,
           "a table of the same name and another width is refused", client);
-    check(client.InitEmbeddingTable("", EmbeddingTableConfig{1, DIM}) == -1, "a table without a name is refused", client);
+    check(client.InitEmbeddingTable("", EmbeddingTableConfig{1, DIM}) == -1, "a table without a name is refused",
+          client);
 
     // An absent row counts as zeroes: w = 0 - RATE * g, and again.
     const Keys keys = keys_from(1);
@@ -115,7 +119,9 @@ void updates(ParameterStoreClient& client) {
     const std::uint64_t handle = client.SubmitUpdateParameterAsync("adapter", view(keys), view(gradients, DIM));
     check(handle != 0 && client.WaitUpdateParameter(handle) == 0, "SubmitUpdateParameterAsync", client);
     check(throws([&] { client.WaitUpdateParameter(handle); }), "a second wait throws", client);
-    check(throws([&] { client.SubmitUpdateParameterAsync("adapter", {nullptr, 0}, view(gradients, DIM)); }),
+    check(throws([&] {
+              client.SubmitUpdateParameterAsync("adapter", {nullptr, 0}, view(gradients, DIM));
+          }),
           "an asynchronous update of no keys throws", client);
     check(client.UpdateParameterFlat("adapter", {nullptr, 0}, nullptr, 0, DIM) == 0, "an update of no keys", client);
     check(client.UpdateParameterFlat("adapter", view(keys), gradients.data(), KEYS, DIM - 1) == -1,
@@ -160,7 +166,8 @@ void prefetches(ParameterStoreClient& client, std::size_t dim) {
 }
 
 void commands(ParameterStoreClient& client, std::size_t dim) {
-    check(client.Command(PSCommand::kLoadFakeData) == -1 && !client.LastError().empty(), "fake data is refused", client);
+    check(client.Command(PSCommand::kLoadFakeData) == -1 && !client.LastError().empty(), "fake data is refused",
+          client);
     check(client.Command(PSCommand::kClearPS) == 0, "CLEAR", client);
     const Keys keys = keys_from(1);
     Rows rows(KEYS * dim, -1.0F);

@@ -11,6 +11,8 @@ inline std::uint64_t now_ns() {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
 }
 
-inline double seconds_since(std::uint64_t start_ns) { return static_cast<double>(now_ns() - start_ns) * 1e-9; }
+inline double seconds_since(std::uint64_t start_ns) {
+    return static_cast<double>(now_ns() - start_ns) * 1e-9;
+}
 
 }  // namespace examples

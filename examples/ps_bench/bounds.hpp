@@ -22,7 +22,7 @@ inline void one_of(const char* flag, const std::string& value, std::initializer_
 inline void within(const char* flag, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
     if (value < low || value > high) {
         throw std::invalid_argument(std::string("--") + flag + ": " + std::to_string(value) + " is not within " +
-                                 std::to_string(low) + ".." + std::to_string(high));
+                                    std::to_string(low) + ".." + std::to_string(high));
     }
 }
 

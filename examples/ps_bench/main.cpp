@@ -20,7 +20,8 @@
 DEFINE_string(op, "all", "single operations: put, update, update_flat, get, async_get, async_stream, mixed, or all");
 DEFINE_string(workload, "", "micro (a number of batches) or transactions (a number of seconds); empty: --op");
 DEFINE_string(mode, "fetch", "workload: fetch, insert, mixed or fetch_insert");
-DEFINE_uint32(iterations, 100, "requests in a round (a thread's, in a workload); async operations make async_depth each");
+DEFINE_uint32(iterations, 100,
+              "requests in a round (a thread's, in a workload); async operations make async_depth each");
 DEFINE_uint32(rounds, 5, "measured rounds");
 DEFINE_uint32(warmup_rounds, 1, "rounds before, not measured");
 DEFINE_uint32(batch_keys, 16, "keys in a request");

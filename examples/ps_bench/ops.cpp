@@ -14,7 +14,7 @@ namespace bench {
 namespace {
 
 constexpr std::array<const char*, 7> OPS = {"put",       "update",       "update_flat", "get",
-                                           "async_get", "async_stream", "mixed"};
+                                            "async_get", "async_stream", "mixed"};
 
 /// What some rounds took.
 struct Measured {

@@ -48,8 +48,7 @@ public:
                 if (std::memcmp(&wanted, &found, sizeof(float)) != 0) {
                     throw std::runtime_error("verification: key " + std::to_string(keys[i]) + ", row " +
                                              std::to_string(i) + " of the request, float " + std::to_string(column) +
-                                             ": got " + std::to_string(found) + ", expected " +
-                                             std::to_string(wanted));
+                                             ": got " + std::to_string(found) + ", expected " + std::to_string(wanted));
                 }
             }
         }

@@ -18,9 +18,13 @@ Session::Session(reclane::Client& client, const std::string& name, std::size_t d
     table_ = must(client_.init_table(options), "table '" + name + "'");
 }
 
-void Session::get(const Keys& keys, Rows& rows) { must(client_.get(table_, keys, rows), "GET"); }
+void Session::get(const Keys& keys, Rows& rows) {
+    must(client_.get(table_, keys, rows), "GET");
+}
 
-void Session::put(const Keys& keys, const Rows& rows) { must(client_.put(table_, keys, rows), "PUT"); }
+void Session::put(const Keys& keys, const Rows& rows) {
+    must(client_.put(table_, keys, rows), "PUT");
+}
 
 void Session::update(const Keys& keys, const std::vector<const float*>& gradients) {
     must(client_.update(table_, keys, gradients), "UPDATE");

@@ -31,9 +31,7 @@ struct Limit {
     std::uint64_t requests;
     std::uint64_t until_ns;
 
-    bool reached(std::uint64_t done) const {
-        return requests != 0 ? done >= requests : examples::now_ns() >= until_ns;
-    }
+    bool reached(std::uint64_t done) const { return requests != 0 ? done >= requests : examples::now_ns() >= until_ns; }
 };
 
 /// Calls `body(thread number)` on so many threads; the first failure stops all of them and is thrown.
@@ -102,8 +100,8 @@ private:
     void step(Flight& flight) {
         source_.fill(flight.keys);
         const bool both = options_.mode == "fetch_insert";
-        const bool reads = both || options_.mode == "fetch" ||
-                           (options_.mode == "mixed" && source_.chance(options_.read_ratio));
+        const bool reads =
+            both || options_.mode == "fetch" || (options_.mode == "mixed" && source_.chance(options_.read_ratio));
         if (reads) {
             flight.start_ns = examples::now_ns();
             session_.get(flight.keys, flight.rows);
@@ -244,7 +242,7 @@ void check(const WorkloadOptions& options) {
     within("fetch_key_space", options.fetch_key_space, 0, std::uint64_t{1} << 32);
     if (!(options.zipfian_alpha > 0.0 && options.zipfian_alpha <= 10.0)) {
         throw std::invalid_argument("--zipfian_alpha: " + std::to_string(options.zipfian_alpha) +
-                                 " is not above 0 and at most 10");
+                                    " is not above 0 and at most 10");
     }
     if (options.mode != "fetch" && options.fetch_key_space != 0) {
         throw std::invalid_argument("--fetch_key_space is for --mode=fetch: a mode that writes would fill the misses");

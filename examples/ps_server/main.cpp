@@ -43,11 +43,11 @@ void serve(const reclane::Options& options, const examples::StopSignal& stop) {
     const auto port = server.control_plane_port();
     const std::string control_plane =
         text("rdma_control_plane_host") + ":" + (port ? std::to_string(*port) : text("rdma_control_plane_port"));
-    std::printf("component=reclane_ps_server event=listening shard=%s shards=%s fabric=%s namespace=%s control_plane=%s"
-                " threads=%s startup_ms=%.1f\n",
-                shard.c_str(), text("num_server_processes").c_str(), text("fabric").c_str(),
-                text("rdma_namespace").c_str(), control_plane.c_str(), text("server_rdma_threads").c_str(),
-                examples::seconds_since(start) * 1e3);
+    std::printf(
+        "component=reclane_ps_server event=listening shard=%s shards=%s fabric=%s namespace=%s control_plane=%s"
+        " threads=%s startup_ms=%.1f\n",
+        shard.c_str(), text("num_server_processes").c_str(), text("fabric").c_str(), text("rdma_namespace").c_str(),
+        control_plane.c_str(), text("server_rdma_threads").c_str(), examples::seconds_since(start) * 1e3);
     std::fflush(stdout);
 
     const char* signal = stop.wait();

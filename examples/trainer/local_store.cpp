@@ -24,8 +24,8 @@ void LocalStore::for_each_row(std::uint32_t table, const Keys& keys, std::size_t
     for (std::size_t i = 0; i < keys.size(); ++i) {
         const std::uint64_t key = keys[i];
         if (key >= found.spec.num_embeddings) {
-            throw std::runtime_error("table '" + found.spec.name + "': key " + std::to_string(key) +
-                                     " is not below " + std::to_string(found.spec.num_embeddings));
+            throw std::runtime_error("table '" + found.spec.name + "': key " + std::to_string(key) + " is not below " +
+                                     std::to_string(found.spec.num_embeddings));
         }
         float* row = found.values.data() + static_cast<std::size_t>(key) * dim;
         if (shared_) {
@@ -45,9 +45,8 @@ std::uint32_t LocalStore::open_table(const TableSpec& spec) {
 }
 
 void LocalStore::put(std::uint32_t table, const Keys& keys, const Rows& rows) {
-    for_each_row(table, keys, rows.size(), [&rows](float* row, std::size_t at, std::size_t dim) {
-        std::copy_n(rows.data() + at, dim, row);
-    });
+    for_each_row(table, keys, rows.size(),
+                 [&rows](float* row, std::size_t at, std::size_t dim) { std::copy_n(rows.data() + at, dim, row); });
 }
 
 void LocalStore::get(std::uint32_t table, const Keys& keys, Rows& rows) {

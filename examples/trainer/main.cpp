@@ -74,10 +74,9 @@ trainer::TrainingOptions training_options() {
 
 std::unique_ptr<RunReport> run(trainer::RowStore& store, const std::string& title, const trainer::Ratings& ratings,
                                const trainer::TrainingOptions& options) {
-    return std::make_unique<RunReport>(
-        trainer::train(store, ratings, options, [&](const trainer::EpochReport& report) {
-            trainer::print_progress(title, report, options.epochs);
-        }));
+    return std::make_unique<RunReport>(trainer::train(store, ratings, options, [&](const trainer::EpochReport& report) {
+        trainer::print_progress(title, report, options.epochs);
+    }));
 }
 
 /// Not a number is not good enough either.
@@ -95,8 +94,7 @@ bool train_and_judge() {
     const trainer::TrainingOptions options = training_options();
     const trainer::Ratings ratings = trainer::load_ratings(FLAGS_data, FLAGS_seed);
     std::printf("%zu ratings to train on, %zu held out, %zu users, %zu items, mean %.4f\n", ratings.train.size(),
-                ratings.held_out.size(), ratings.users.size(), ratings.items.size(),
-                static_cast<double>(ratings.mean));
+                ratings.held_out.size(), ratings.users.size(), ratings.items.size(), static_cast<double>(ratings.mean));
     std::vector<trainer::Column> columns;
     std::unique_ptr<RunReport> remote;
     std::unique_ptr<RunReport> local;

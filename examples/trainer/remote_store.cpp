@@ -23,7 +23,9 @@ private:
 
 RemoteStore::RemoteStore(const reclane::Options& options) : client_(must(reclane::Client::open(options), "client")) {}
 
-std::uint32_t RemoteStore::num_shards() const { return must(client_.stats(), "statistics").num_shards; }
+std::uint32_t RemoteStore::num_shards() const {
+    return must(client_.stats(), "statistics").num_shards;
+}
 
 std::uint32_t RemoteStore::open_table(const TableSpec& spec) {
     reclane_table_options options{};

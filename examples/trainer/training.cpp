@@ -109,8 +109,8 @@ void in_chunks(const Keys& all, Visit visit) {
     }
 }
 
-std::uint32_t make_table(RowStore& store, const TrainingOptions& options, const std::string& name,
-                         std::uint64_t number, const Keys& keys) {
+std::uint32_t make_table(RowStore& store, const TrainingOptions& options, const std::string& name, std::uint64_t number,
+                         const Keys& keys) {
     const std::uint32_t dim = options.model.dim();
     const TableSpec spec{options.table_prefix + name, keys.back() + 1, dim, options.learning_rate};
     const std::uint32_t table = store.open_table(spec);
