@@ -14,17 +14,19 @@ watch_exit() {
     trap 'exit 129' HUP
 }
 
-# start_process NAME LOG COMMAND...: in the background, both outputs in LOG ("-": where the script's own go). Sets
-# process_id.
+# start_process NAME LOG COMMAND...: in the background and in a process group of its own, both outputs in LOG ("-": where
+# the script's own go). Sets process_id.
 start_process() {
     local name=$1 log=$2
     shift 2
+    set -m
     if [ "$log" = - ]; then
         "$@" </dev/null &
     else
         "$@" >"$log" 2>&1 </dev/null &
     fi
     process_id=$!
+    set +m
     process_ids+=("$process_id")
     process_names+=("$name")
     process_logs+=("$log")
@@ -68,16 +70,15 @@ wait_for_line() {
     done
 }
 
-# end_process PID SECONDS: SIGTERM, and SIGKILL if that does not help in time. Its exit status is returned.
+# end_process PID SECONDS: SIGTERM to it and what it started, and SIGKILL if that does not help in time. Its exit status
+# is returned.
 end_process() {
     local pid=$1 deadline=$((SECONDS + $2)) status=0
-    kill -TERM "$pid" 2>/dev/null || true
+    kill -TERM -- "-$pid" 2>/dev/null || true
     while is_running "$pid" && [ "$SECONDS" -lt "$deadline" ]; do
         sleep 0.05
     done
-    if is_running "$pid"; then
-        kill -KILL "$pid" 2>/dev/null || true
-    fi
+    kill -KILL -- "-$pid" 2>/dev/null || true
     wait "$pid" 2>/dev/null || status=$?
     return "$status"
 }
