@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Runs the built examples against real servers: two shards on shared memory. Each check is one command that must end
+# as expected; the last line is "N passed, N failed".
+#
+# usage: scripts/test-examples.sh BUILD     the folder into which cmake built the examples
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=scripts/lib/setup.sh
+. "$root/scripts/lib/setup.sh"
+# shellcheck source=scripts/lib/processes.sh
+. "$root/scripts/lib/processes.sh"
+# shellcheck source=scripts/lib/deployment.sh
+. "$root/scripts/lib/deployment.sh"
+# shellcheck source=scripts/lib/dataset.sh
+. "$root/scripts/lib/dataset.sh"
+
+if [ $# -ne 1 ] || [ ! -x "$1/reclane_ps_server" ]; then
+    die "usage: scripts/test-examples.sh BUILD (with the built examples)"
+fi
+build=$(cd "$1" && pwd)
+logs=$build/logs
+shards=2
+passed=0 failed=0
+mkdir -p "$logs"
+
+# expect NAME STATUS TEXT COMMAND...: the command ends with this exit status and its output has a line that matches TEXT.
+expect() {
+    local name=$1 status=$2 text=$3 log=$logs/$1.log found=0
+    shift 3
+    run_process "$name" "$log" "$@" || found=$?
+    if [ "$found" -eq "$status" ] && grep -qE -- "$text" "$log"; then
+        passed=$((passed + 1))
+        ok "$name"
+    else
+        failed=$((failed + 1))
+        fail "$name: exit status $found, expected $status and a line like '$text'"
+        log_tail "$name" "$log"
+    fi
+}
+
+bench() { expect "$1" "$2" "$3" "$build/reclane_ps_bench" "${deployment[@]}" "${@:4}"; }
+
+number='[0-9]+(\.[0-9]+)?'
+op_line() {
+    printf 'transport=shm op=%s phase=measure summary rounds=2 iterations=50 batch_keys=32 elapsed_us_mean=%s ' "$1" "$number"
+    printf 'elapsed_us_p50=%s elapsed_us_p95=%s elapsed_us_p99=%s ops_per_sec=%s key_ops_per_sec=%s' \
+        "$number" "$number" "$number" "$number" "$number"
+}
+result_line() {
+    printf 'PS_BENCHMARK_RESULT phase=run transport=shm mode=%s distribution=%s zipfian_alpha=0.9 threads=%s ' "$1" "$2" "$3"
+    printf 'batch_size=32 records=5000 runtime_s=%s batches=[1-9][0-9]* key_ops=[1-9][0-9]* ' "$number"
+    printf 'throughput_batches_sec=%s throughput_keys_sec=%s' "$number" "$number"
+}
+
+train() {
+    expect "$1" "$2" "$3" "$build/reclane_train_mf" "${deployment[@]}" --data="$data/ml-100k.inter" --epochs=2 "${@:4}"
+}
+
+watch_exit
+data=${CARGO_TARGET_DIR:-$root/target}/dataset
+fetch_ml100k "$data"
+choose_deployment "$shards" examples
+start_servers "$build" "$logs" "$shards"
+
+expect adapter 0 'adapter: [0-9]+ checks hold' "$build/reclane_adapter_round_trip" "${deployment[@]}" --async-depth=4
+
+small=(--rounds=2 --iterations=50 --batch_keys=32 --verify_values)
+for op in put update update_flat get mixed; do
+    bench "bench-$op" 0 "$(op_line "$op")" --op="$op" "${small[@]}"
+done
+for op in async_get async_stream; do
+    bench "bench-$op" 0 "$(op_line "$op")" --op="$op" --async-depth=8 "${small[@]}"
+done
+table=(--record_count=5000 --batch_keys=32 --iterations=50 --verify_values --value-size=128)
+bench bench-fetch 0 "$(result_line fetch uniform 2)" --workload=micro --thread_num=2 "${table[@]}"
+bench bench-zipfian 0 "$(result_line fetch zipfian 1)" --workload=transactions --running_seconds=1 --thread_num=1 \
+    --distribution=zipfian --prefetch_depth=4 "${table[@]}"
+bench bench-misses 0 "$(result_line fetch uniform 1)" --workload=micro --thread_num=1 --fetch_key_space=20000 "${table[@]}"
+bench bench-mixed 0 "$(result_line mixed uniform 2)" --workload=micro --mode=mixed --read_ratio=50 --thread_num=2 \
+    "${table[@]}"
+bench bench-fetch-insert 0 "$(result_line fetch_insert uniform 2)" --workload=micro --mode=fetch_insert --thread_num=2 \
+    "${table[@]}"
+
+bench refuses-depth 1 'async-depth' --op=async_stream --async-depth=33 --qps-per-client-per-shard=16 --slots-per-qp=2
+bench refuses-mismatch 1 'value-size' --op=get --value-size=64
+bench refuses-unknown-flag 1 "unknown command line flag 'slots_per_qq'" --slots_per_qq=1
+bench refuses-word 2 "'gett' is none of" --op=gett
+bench refuses-number 1 'qps-per-client-per-shard' --qps_per_client_per_shard=many
+
+train trains-pipelined 0 'final tables: equal bit for bit' --pipeline --max_rmse=1.0
+train trains-on-threads 0 'final tables: not compared' --pipeline --threads=2 --max_rmse=1.0
+train judges-error 1 'remote: held-out RMSE [0-9.]+ is not below 0.5000' --max_rmse=0.5
+train refuses-mode 2 "'everywhere' is none of remote, local, both" --mode=everywhere
+
+if end_processes_cleanly; then
+    passed=$((passed + 1))
+else
+    failed=$((failed + 1))
+fi
+printf '%s passed, %s failed\n' "$passed" "$failed"
+[ "$failed" -eq 0 ]
