@@ -3,6 +3,9 @@
 //! A provider runs them with [`conformance_suite`](crate::fabric::conformance::conformance_suite), given a function that
 //! opens it. Every test opens two instances, as two processes would.
 
+// Each function is a test; its name says what.
+#![allow(missing_docs, missing_debug_implementations, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+
 pub mod data;
 pub mod errors;
 pub mod order;

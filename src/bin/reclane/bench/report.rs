@@ -140,8 +140,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     on_cpu(client_cpu, || {
         let client = shard.client()?;
         let clock = Clock::calibrate();
-        let table = |row_bytes| Table::fill(&client, row_bytes, arguments.table_mib << 20);
-        let tables = [(64, table(64)?), (512, table(512)?), (128, table(128)?)];
+        // What PUT writes is not what GET expects: its tables are others.
+        let table = |name, row_bytes| Table::fill(&client, name, row_bytes, arguments.table_mib << 20);
+        let read = [(64, table("read", 64)?), (512, table("read", 512)?), (128, table("read", 128)?)];
+        let tables = Tables { read, written: [(64, table("written", 64)?), (128, table("written", 128)?)] };
         shard.hold();
         for _ in 0..arguments.rounds.max(1) {
             yardsticks.turn()?;
@@ -165,18 +167,24 @@ fn wanted(arguments: &Arguments, case: &Case) -> bool {
     arguments.only.as_ref().is_none_or(|part| case.name.contains(part.as_str()))
 }
 
+struct Tables {
+    read: [(usize, Table); 3],
+    written: [(usize, Table); 2],
+}
+
 /// One turn of every workload.
 #[allow(clippy::cast_precision_loss)] // nanoseconds
 fn turn(
     arguments: &Arguments,
     client: &Client,
-    tables: &[(usize, Table)],
+    tables: &Tables,
     clock: Clock,
     measured: &mut [Measured],
 ) -> Result<()> {
     for (case, series) in CASES.iter().zip(measured) {
-        let table = tables.iter().find(|(row_bytes, _)| *row_bytes == case.workload.row_bytes);
-        let Some((_, table)) = table.filter(|_| wanted(arguments, case)) else {
+        let fits = |table: &&(usize, Table)| table.0 == case.workload.row_bytes;
+        let among = if case.workload.kind == Kind::Put { &tables.written[..] } else { &tables.read[..] };
+        let Some((_, table)) = among.iter().find(fits).filter(|_| wanted(arguments, case)) else {
             continue;
         };
         let mut run = Run::new(client, table, case.workload, clock);
@@ -234,7 +242,12 @@ fn idle_and_start_up(arguments: &Arguments, figures: &mut Map<String, Value>) ->
     Ok(())
 }
 
-fn collect(yardsticks: &Yardsticks<'_>, measured: &[Measured], arguments: &Arguments, figures: &mut Map<String, Value>) {
+fn collect(
+    yardsticks: &Yardsticks<'_>,
+    measured: &[Measured],
+    arguments: &Arguments,
+    figures: &mut Map<String, Value>,
+) {
     let [one, two, many_small, few_large, hand_off] = &yardsticks.series;
     let mut put = |name: String, value: f64| {
         if value.is_finite() {
@@ -252,8 +265,11 @@ fn collect(yardsticks: &Yardsticks<'_>, measured: &[Measured], arguments: &Argum
         put(format!("{}_p99_ns", case.name), series.p99.median());
         put(format!("{}_per_s", case.name), series.rate.median().round());
     }
-    let p50 = |name: &str| CASES.iter().zip(measured).find(|(c, _)| c.name == name).map_or(f64::NAN, |(_, m)| m.p50.median());
-    let rate = |name: &str| CASES.iter().zip(measured).find(|(c, _)| c.name == name).map_or(f64::NAN, |(_, m)| m.rate.median());
+    let p50 =
+        |name: &str| CASES.iter().zip(measured).find(|(c, _)| c.name == name).map_or(f64::NAN, |(_, m)| m.p50.median());
+    let rate = |name: &str| {
+        CASES.iter().zip(measured).find(|(c, _)| c.name == name).map_or(f64::NAN, |(_, m)| m.rate.median())
+    };
     let ratios = [
         ("get_1x64_d1_to_pingpong", p50("get_1x64_d1") / one.p50.median()),
         ("get_1x64_d32_to_handoff", rate("get_1x64_d32") / hand_off.rate.median()),

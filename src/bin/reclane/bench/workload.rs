@@ -48,11 +48,11 @@ impl Table {
     ///
     /// # Errors
     /// What the requests fail with.
-    pub fn fill(client: &Client, row_bytes: usize, bytes: u64) -> Result<Table> {
+    pub fn fill(client: &Client, name: &str, row_bytes: usize, bytes: u64) -> Result<Table> {
         let keys = bytes / row_bytes as u64;
         let floats = row_bytes / 4;
         let spec = TableSpec {
-            name: format!("bench-{row_bytes}-{bytes}"),
+            name: format!("bench-{name}-{row_bytes}"),
             num_embeddings: keys,
             dim: u32::try_from(floats).unwrap_or(0),
             optimizer: Optimizer::Sgd,
@@ -105,7 +105,6 @@ pub struct Run<'a> {
     table: &'a Table,
     workload: Workload,
     clock: Clock,
-    random: Keys,
     keys: Vec<u64>,
     next: usize,
     under_way: VecDeque<(Token, usize, u64)>,
@@ -120,7 +119,7 @@ impl<'a> Run<'a> {
         let mut random = Keys { state: 42, below: table.keys };
         let batches = BATCHES.min((1 << 21) / workload.rows.max(1)).max(64);
         let keys = (0..batches * workload.rows).map(|_| random.next()).collect();
-        Run { client, table, workload, clock, random, keys, next: 0, under_way: VecDeque::new() }
+        Run { client, table, workload, clock, keys, next: 0, under_way: VecDeque::new() }
     }
 
     /// `count` requests: latencies of each, and requests per second.
