@@ -57,7 +57,7 @@ impl ControlClient {
         let (slot, filler) = Slot::new();
         let (stop, stopped) = oneshot::channel::<()>();
         let inside = shared.clone();
-        let thread = thread::spawn(THREAD_NAME, move || {
+        let thread = thread::start(THREAD_NAME, move || {
             runtime.block_on(async {
                 let joined = match inside.join_until(started, started.after(timeout)).await {
                     Ok(joined) => joined,

@@ -46,7 +46,7 @@ impl ControlPlane {
         };
         let hub = Hub::new(Plane::new(identity.clone(), life));
         let (stop, stopped) = oneshot::channel();
-        let thread = thread::spawn(THREAD_NAME, move || {
+        let thread = thread::start(THREAD_NAME, move || {
             runtime.block_on(async {
                 tokio::select! {
                     () = serve(hub, listener, life) => {}

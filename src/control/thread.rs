@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use tokio::runtime::{Builder, Runtime};
 
 /// Starts a thread with all signals blocked.
-pub(super) fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
+pub(super) fn start<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
     // A thread inherits the mask of its creator, so the creator wears it for a moment: no signal finds the new thread.
     let before = block_all_signals();
     let spawned = std::thread::Builder::new().name(name.to_string()).spawn(body);
