@@ -1,6 +1,7 @@
 //! The host's callback, called from one thread of ours with no lock held.
 
 use super::record::EventRecord;
+use super::thread;
 use crate::error::{Error, Result};
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, lock};
 use std::collections::VecDeque;
@@ -35,9 +36,8 @@ impl CallbackSink {
     pub(super) fn start(callback: Callback) -> Result<CallbackSink> {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("reclane-events".to_owned())
-            .spawn(move || run(&theirs, &callback))
+        let builder = std::thread::Builder::new().name("reclane-events".to_owned());
+        let thread = thread::deaf(|| builder.spawn(move || run(&theirs, &callback)))
             .map_err(|source| Error::os("starting the thread that calls the host's event callback", &source))?;
         Ok(CallbackSink { shared, thread: Some(thread) })
     }

@@ -6,8 +6,6 @@
 //!
 //! No sink ever blocks the thread that reports: lines that do not fit a sink's queue are counted and dropped.
 
-#![forbid(unsafe_code)]
-
 mod callback;
 pub mod counters;
 pub mod events;
@@ -17,6 +15,7 @@ mod sink;
 mod subscriber;
 #[cfg(test)]
 mod tests;
+mod thread;
 
 pub use record::EventRecord;
 pub use sink::{Guard, Sink, install};

@@ -2,7 +2,7 @@
 
 use super::callback::{Callback, CallbackSink};
 use super::record::EventRecord;
-use super::{events, subscriber};
+use super::{events, subscriber, thread};
 use crate::error::{Error, Result};
 use crate::options::LogLevel;
 use crate::sync::{Arc, Mutex, lock};
@@ -104,7 +104,8 @@ pub fn install(sink: Sink, level: LogLevel) -> Result<Guard> {
 }
 
 fn lines(target: impl Write + Send + 'static) -> Outlet {
-    let (writer, worker) = NonBlockingBuilder::default().lossy(true).thread_name("reclane-log").finish(target);
+    let builder = NonBlockingBuilder::default().lossy(true).thread_name("reclane-log");
+    let (writer, worker) = thread::deaf(|| builder.finish(target));
     let errors = writer.error_counter();
     Outlet::Lines { writer, errors, worker }
 }

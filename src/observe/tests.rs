@@ -131,3 +131,33 @@ fn profile_lines_go_to_the_log() {
     drop(guard);
     assert_eq!(file.lines_with("profile_test"), ["component=profile_test shard=0"]);
 }
+
+#[test]
+fn threads_of_sinks_are_deaf_to_signals() {
+    let file = TempFile::new("deaf");
+    let _lines = install(Sink::File(file.0.clone()), LogLevel::Info).unwrap();
+    let called = Arc::new(Mutex::new(false));
+    let theirs = Arc::clone(&called);
+    let callback = move |_: &EventRecord| *lock(&theirs) = true;
+    let _callback = install(Sink::Callback(Box::new(callback)), LogLevel::Info).unwrap();
+    // A thread gives itself its name: both have it once they have done something.
+    crate::event!(Level::INFO, events::SHUTDOWN, marker = "deaf_test");
+    while !*lock(&called) || file.lines_with("deaf_test").is_empty() {
+        std::thread::yield_now();
+    }
+    let mut found = std::collections::BTreeSet::new();
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        // A thread of another test may have ended meanwhile.
+        let Ok(status) = std::fs::read_to_string(task.unwrap().path().join("status")) else { continue };
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+        let name = field("Name:");
+        if name == "reclane-log" || name == "reclane-events" {
+            found.insert(name.to_string());
+            let blocked = u64::from_str_radix(field("SigBlk:"), 16).unwrap();
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGCHLD, libc::SIGALRM] {
+                assert_ne!(blocked & 1 << (signal - 1), 0, "{name} takes signal {signal}");
+            }
+        }
+    }
+    assert_eq!(found.len(), 2, "{found:?}");
+}
