@@ -16,6 +16,7 @@ use crate::engine::{Buffer, Client};
 use crate::error::{Error, Status};
 
 /// Memory that the fabric can reach. Opaque; made by reclane_buffer_open().
+#[derive(Debug)]
 pub struct reclane_buffer {
     _opaque: (),
 }

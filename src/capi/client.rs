@@ -20,6 +20,7 @@ use crate::error::Status;
 use crate::options::{Options, Side};
 
 /// A connection to all shards. Opaque; made by reclane_client_open().
+#[derive(Debug)]
 pub struct reclane_client {
     _opaque: (),
 }

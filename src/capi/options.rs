@@ -16,6 +16,7 @@ use crate::options::{Options, Side};
 use crate::sync::{Mutex, lock};
 
 /// A bag of named options. Opaque; made by reclane_options_open().
+#[derive(Debug)]
 pub struct reclane_options {
     _opaque: (),
 }

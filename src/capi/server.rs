@@ -20,6 +20,7 @@ use crate::options::Side;
 use crate::sync::Arc;
 
 /// A running shard. Opaque; made by reclane_server_open().
+#[derive(Debug)]
 pub struct reclane_server {
     _opaque: (),
 }
