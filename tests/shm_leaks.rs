@@ -46,7 +46,7 @@ fn end(fabric: &Arc<Shm>) -> End {
     let cq = fabric.create_cq(64).expect("completion queue");
     let waker = fabric.create_waker().expect("waker");
     let config = QpConfig { max_send_wr: 8, max_recv_wr: 8, generation: 3 };
-    let qp = fabric.create_qp(&config, &[memory.clone()], &cq, &cq, Some(&waker)).expect("queue pair");
+    let qp = fabric.create_qp(&config, std::slice::from_ref(&memory), &cq, &cq, Some(&waker)).expect("queue pair");
     End { fabric: Arc::clone(fabric), cq, waker, memory, qp }
 }
 
@@ -103,7 +103,7 @@ fn drop_in_order(a: End, b: End, order: usize) {
 
 /// Waits until the holdings are as before: a peer's thread lets go a moment after the other side has.
 fn settle(what: &str, before: &Holdings) {
-    let start = std::time::Instant::now();
+    let start = reclane::time::now();
     loop {
         let after = holdings();
         if after == *before {

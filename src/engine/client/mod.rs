@@ -5,7 +5,6 @@ mod core;
 mod open;
 
 pub use buffer::Buffer;
-pub(super) use open::hash_method;
 
 use self::core::Core;
 use super::{Request, Token};
@@ -13,7 +12,7 @@ use crate::error::{Error, Result, Status};
 use crate::fabric::shm::{Shm, ShmOptions};
 use crate::ids::TableTag;
 use crate::lane::LaneState;
-use crate::options::{FabricKind, HugePages, Settings};
+use crate::options::{FabricKind, Settings};
 use crate::ps::client::Borrowed;
 use crate::wire::payload::{Command, TableSpec};
 use ::core::time::Duration;
@@ -227,13 +226,7 @@ impl Client {
 }
 
 pub(super) fn shm_options(settings: &Settings) -> ShmOptions {
-    use crate::fabric::shm::HugePages as Asked;
-    let huge_pages = match settings.huge_pages {
-        HugePages::Auto => Asked::Auto,
-        HugePages::On => Asked::On,
-        HugePages::Off => Asked::Off,
-    };
-    ShmOptions { huge_pages }
+    ShmOptions { huge_pages: settings.huge_pages }
 }
 
 pub(super) fn verbs_unavailable() -> Box<Error> {

@@ -7,9 +7,9 @@ use crate::error::{Error, Layer, Result, Status};
 use crate::fabric::Fabric;
 use crate::ids::{ClientId, Incarnation, ShardId};
 use crate::lane::LaneOffer;
-use crate::options::{GetResponseMode, HashMethod as HashOption, Integrity, PutTransferMode, Settings};
+use crate::options::{GetResponseMode, Integrity, PutTransferMode, Settings};
 use crate::ps::client::{INDEX_MAX, PsClientOptions, Record, SHARDS_MAX};
-use crate::ps::routing::{HashMethod, Router};
+use crate::ps::routing::Router;
 use crate::rpc::{Channel, ClientLaneParts, PacePolicy, Scheme};
 use crate::sync::Arc;
 use crate::time::{Tick, now, pause};
@@ -18,16 +18,8 @@ use core::time::Duration;
 /// How long to wait before asking again for an answer that was meant for an earlier process of our number.
 const ASK_AGAIN: Duration = Duration::from_millis(5);
 
-/// How keys find their shard, in the terms of the parameter server's room.
-pub(in crate::engine) fn hash_method(option: HashOption) -> HashMethod {
-    match option {
-        HashOption::CityHash => HashMethod::CityHash,
-        HashOption::SimpleMod => HashMethod::SimpleMod,
-    }
-}
-
 pub(super) fn router(settings: &Settings) -> Router {
-    Router::new(hash_method(settings.hash_method), settings.num_shards)
+    Router::new(settings.hash_method, settings.num_shards)
 }
 
 pub(super) fn ps_options(settings: &Settings) -> PsClientOptions {

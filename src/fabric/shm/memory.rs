@@ -3,22 +3,11 @@
 use super::sys;
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Access, Region, RegionAddress};
+use crate::options::HugePages;
 use crate::sync::Arc;
 use core::ptr::NonNull;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-
-/// Whether regions use huge pages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum HugePages {
-    /// Regions of at least one huge page try them, and take small ones where there are none.
-    #[default]
-    Auto,
-    /// Never.
-    Off,
-    /// Every region; refused when there are none.
-    On,
-}
 
 /// Regions up to this size have all their pages from the start; larger ones get them when touched.
 const POPULATE_BYTES_MAX: usize = 64 << 20;

@@ -33,11 +33,12 @@ mod tests;
 mod waker;
 
 pub use cq::ShmCq;
-pub use memory::{HugePages, ShmRegion};
+pub use memory::ShmRegion;
 pub use waker::ShmWaker;
 
 use super::{Access, Capabilities, Cause, Fabric, PostError, Qp, QpAddress, QpConfig, QpState, RemoteAddr, Work};
 use crate::error::{Error, Result, Status};
+use crate::options::HugePages;
 use crate::sync::Arc;
 use crate::time::now;
 use core::ptr::NonNull;
@@ -46,10 +47,16 @@ use hub::Core;
 use qp::QpCore;
 
 /// How to open the provider.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShmOptions {
     /// Whether regions use huge pages.
     pub huge_pages: HugePages,
+}
+
+impl Default for ShmOptions {
+    fn default() -> ShmOptions {
+        ShmOptions { huge_pages: HugePages::Auto }
+    }
 }
 
 /// The shared-memory provider, opened.

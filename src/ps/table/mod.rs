@@ -105,12 +105,6 @@ pub struct BuiltinStore {
     names: Mutex<HashMap<String, TableTag>>,
 }
 
-impl core::fmt::Debug for BuiltinStore {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("BuiltinStore").field("options", &self.options).finish_non_exhaustive()
-    }
-}
-
 impl BuiltinStore {
     /// A store in anonymous memory of this process.
     ///

@@ -1,11 +1,11 @@
 //! One process: what its queue pairs share and what they do not.
 
-use super::super::memory::HugePages;
 use super::super::{Shm, ShmOptions};
 use super::open;
 use crate::error::Status;
 use crate::fabric::conformance::pair::{CONFIG, End, PATIENCE, Pair, until};
 use crate::fabric::{Access, Fabric, Qp, QpConfig, QpState, Region, WorkOp};
+use crate::options::HugePages;
 use crate::sync::Arc;
 
 #[test]
