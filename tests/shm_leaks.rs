@@ -109,7 +109,10 @@ fn settle(what: &str, before: &Holdings) {
         if after == *before {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "{what}: {before:?} became {after:?}");
+        assert!(
+            u128::from(reclane::time::now().since_ns(start)) < PATIENCE.as_nanos(),
+            "{what}: {before:?} became {after:?}"
+        );
         std::thread::yield_now();
     }
 }
