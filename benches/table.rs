@@ -2,6 +2,7 @@
 //!
 //! First a table of ratios, each taken in one run from interleaved rounds; then the usual benchmarks.
 #![allow(clippy::cast_possible_truncation)] // small tables
+#![allow(missing_docs)] // what divan generates
 
 use divan::Bencher;
 use reclane::ids::TableTag;

@@ -1,16 +1,6 @@
 //! Which shard owns a key, and how a batch is split by shard.
 
-// A remainder is below its divisor, and a batch has fewer than 2^32 keys.
-#![allow(clippy::cast_possible_truncation)]
-
-/// How a key finds its shard.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum HashMethod {
-    /// CityHash64 of the key's 8 little-endian bytes, modulo the number of shards.
-    CityHash,
-    /// The key itself, modulo the number of shards.
-    SimpleMod,
-}
+pub use crate::options::HashMethod;
 
 // CityHash v1.1 (Google, MIT licence; Pike and Alakuijala) names these constants k2 and, for an input of 8 bytes,
 // k2 + 2 * 8. Only its rule for inputs of 8 to 16 bytes is needed here.
@@ -46,6 +36,7 @@ impl Divider {
     }
 
     /// Quotient and remainder.
+    #[allow(clippy::cast_possible_truncation)] // the high half and a remainder are what is meant
     #[inline]
     pub(crate) fn split(self, n: u64) -> (u64, u32) {
         if self.divisor == 1 {
@@ -137,6 +128,7 @@ impl Partition {
     ///
     /// # Panics
     /// If the batch has 2^32 keys or more; callers bound it far below.
+    #[allow(clippy::cast_possible_truncation)] // asserted
     pub fn split(&mut self, router: &Router, keys: &[u64]) {
         assert!(u32::try_from(keys.len()).is_ok(), "a batch of {} keys cannot be split", keys.len());
         let shards = router.shards() as usize;
@@ -174,6 +166,7 @@ impl Partition {
 
     /// How many shards the last split was for.
     #[must_use]
+    #[allow(clippy::cast_possible_truncation)] // a router has a u32 of shards
     pub fn shards(&self) -> u32 {
         self.starts.len().saturating_sub(1) as u32
     }
@@ -196,6 +189,7 @@ impl Partition {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -122,7 +122,7 @@ impl BuiltinStore {
         table.check_owner(keys)?;
         let _inside = self.enter(worker)?;
         let before = rows.len();
-        let bytes = table.row_bytes as u32;
+        let bytes = table.spec.dim * 4;
         let token = self.pins.take(worker, &self.stripes, |stripes| {
             for key in keys {
                 let row = table.find(*key).unwrap_or(ABSENT);

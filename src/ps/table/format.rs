@@ -113,6 +113,7 @@ impl Head {
 }
 
 impl TableHead {
+    #[allow(clippy::cast_possible_truncation)] // a spec is short and a row's state no longer than a row
     pub fn encode(&self) -> [u8; TABLE_HEAD_BYTES] {
         let mut out = [0; TABLE_HEAD_BYTES];
         let spec = self.spec.encode();

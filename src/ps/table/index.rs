@@ -1,7 +1,7 @@
 //! From keys to row numbers.
 
 use crate::error::{Error, Result, Status};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use core::ops::Deref;
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -15,6 +15,7 @@ const FETCH_BYTES_MAX: usize = 512;
 pub(super) trait ZeroBytes {}
 impl ZeroBytes for AtomicU32 {}
 impl ZeroBytes for AtomicU64 {}
+impl<T> ZeroBytes for AtomicPtr<T> {}
 impl ZeroBytes for Slot {}
 
 /// A slice of zeros whose pages are backed when they are first touched.
@@ -126,6 +127,7 @@ impl Presence {
     }
 
     /// Rows that are there, ascending.
+    #[allow(clippy::cast_possible_truncation)] // made for a u32 of rows
     pub fn rows(&self) -> impl Iterator<Item = u32> {
         self.0.iter().enumerate().flat_map(|(at, word)| {
             let word = word.load(Ordering::Relaxed);

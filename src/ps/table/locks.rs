@@ -114,6 +114,7 @@ impl Stripes {
     }
 
     /// The stripe of a row.
+    #[allow(clippy::cast_possible_truncation)] // the highest bits only
     #[inline]
     pub fn index_of(row: *const u8) -> u32 {
         // Rows below a line long share stripes: they share lines anyway.

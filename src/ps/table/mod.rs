@@ -12,9 +12,6 @@
 //! of earlier keys in the batch are then written). A worker takes its own pins back before it calls `put`, `update` or
 //! `command`: on a row that is pinned these fail at once while the worker itself has pins.
 
-// Numbers of rows, tables and workers are bounded when a table or store is made; below they are 32 or 16 bits wide.
-#![allow(clippy::cast_possible_truncation)]
-
 mod arena;
 mod commands;
 mod format;
@@ -26,15 +23,13 @@ mod optimizer;
 mod persist;
 mod pins;
 mod rows;
-#[cfg(test)]
-mod saved;
 mod scatter;
 #[cfg(test)]
-mod stress;
-#[cfg(test)]
+#[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests;
 
-pub use arena::{HugePages, MappedMemory, MemoryReport, RowMemory, RowSegment};
+pub use crate::options::HugePages;
+pub use arena::{MappedMemory, MemoryReport, RowMemory, RowSegment};
 
 use super::routing::{HashMethod, Router};
 use super::store::{GetStats, RowRef, RowsIn, Store, TableShape};
@@ -43,8 +38,8 @@ use crate::ids::TableTag;
 use crate::sync::{Arc, AtomicPtr, Mutex, Ordering, lock};
 use crate::wire::RpcStatus;
 use crate::wire::payload::{Command, DIM_MAX, Optimizer, TableSpec};
-use core::ptr::null_mut;
 use gather::Gather;
+use index::Zeroed;
 use locks::{Gate, Stripes};
 use one::{Place, Table};
 use pins::Pins;
@@ -103,7 +98,7 @@ pub struct BuiltinStore {
     pins: Pins,
     hook: Option<CommandHook>,
     /// Tables by tag; each is set once and lives as long as the store.
-    tables: Box<[AtomicPtr<Table>]>,
+    tables: Zeroed<AtomicPtr<Table>>,
     names: Mutex<HashMap<String, TableTag>>,
 }
 
@@ -148,7 +143,7 @@ impl BuiltinStore {
             stripes: Stripes::new(),
             pins: Pins::new(options.workers),
             hook: None,
-            tables: (0..TABLES_MAX).map(|_| AtomicPtr::new(null_mut())).collect(),
+            tables: Zeroed::new(TABLES_MAX, false)?,
             names: Mutex::new(HashMap::new()),
             options,
         };
@@ -206,6 +201,7 @@ impl BuiltinStore {
         unsafe { table.as_ref() }.ok_or(RpcStatus::UnknownTable)
     }
 
+    #[allow(clippy::cast_possible_truncation)] // there are TABLES_MAX
     fn all_tables(&self) -> impl Iterator<Item = &Table> {
         self.tables.iter().enumerate().filter_map(|(tag, _)| self.table(TableTag(tag as u16)).ok())
     }
@@ -274,9 +270,15 @@ impl BuiltinStore {
     }
 }
 
+impl core::fmt::Debug for BuiltinStore {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("BuiltinStore").field("options", &self.options).field("memory", &self.memory()).finish()
+    }
+}
+
 impl Drop for BuiltinStore {
     fn drop(&mut self) {
-        for table in &self.tables {
+        for table in self.tables.iter() {
             let table = table.load(Ordering::Relaxed);
             if !table.is_null() {
                 // SAFETY: made by Box::into_raw in `add_table`; nobody uses the store any more.

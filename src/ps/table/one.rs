@@ -4,7 +4,7 @@ use super::arena::RowMemory;
 use super::index::{HashIndex, Presence, Zeroed, fetch_line, fetch_row};
 use super::optimizer::{make_fresh, state_bytes};
 use super::rows::{Rows, stride_of};
-use crate::error::Result;
+use crate::error::{Error, Result, Status};
 use crate::ids::TableTag;
 use crate::ps::routing::{HashMethod, Router};
 use crate::sync::{Arc, AtomicU32, Mutex, Ordering, lock};
@@ -14,6 +14,8 @@ use core::cell::UnsafeCell;
 
 /// Stands for "no row".
 pub(super) const ABSENT: u32 = u32::MAX;
+/// Rows of a table at most.
+const ROWS_MAX: u32 = u32::MAX - 1;
 /// Rows of a table by key number: more would not leave numbers for other keys.
 const DENSE_ROWS_MAX: u64 = 1 << 31;
 /// How keys below `dense_keys` find their rows.
@@ -57,6 +59,7 @@ pub(super) struct Table {
 // worker); everything else in it is atomic.
 unsafe impl Sync for Table {}
 
+#[allow(clippy::cast_possible_truncation)] // numbers of rows and dense keys are bounded by DENSE_ROWS_MAX; 64-bit only
 impl Table {
     pub fn new(tag: TableTag, spec: TableSpec, place: &Place<'_>) -> Result<Table> {
         let row_bytes = spec.dim as usize * 4;
@@ -69,7 +72,15 @@ impl Table {
         let bytes = rows.saturating_mul((stride_of(row_bytes) + state_stride) as u64);
         let index_bytes = if direct { 0 } else { spec.num_embeddings.saturating_mul(4) };
         let dense = rows <= DENSE_ROWS_MAX && bytes.saturating_add(index_bytes) <= place.dense_bytes_max;
-        let (dense_rows, dense_keys) = if dense { (rows as u32, spec.num_embeddings) } else { (0, 0) };
+        let wanted = if dense { rows as u32 } else { 0 };
+        let (rows, dense_rows) = match Rows::new(place.memory, row_bytes, state_stride, wanted) {
+            // Tables before this one took the room: its rows come one by one then.
+            Err(error) if error.status == Status::ResourceLimit && wanted != 0 => {
+                (Rows::new(place.memory, row_bytes, state_stride, 0)?, 0)
+            }
+            made => (made?, wanted),
+        };
+        let dense_keys = if dense_rows == 0 { 0 } else { spec.num_embeddings };
         let keying = match (dense_keys, direct) {
             (0, _) => Keying::Hashed,
             (_, true) => Keying::Direct(Presence::new(dense_rows, place.huge_pages)?),
@@ -77,7 +88,7 @@ impl Table {
         };
         let first_free_row = if direct { dense_rows } else { 0 };
         Ok(Table {
-            rows: Rows::new(place.memory, row_bytes, state_stride, dense_rows)?,
+            rows,
             spec,
             tag,
             row_bytes,
@@ -185,6 +196,12 @@ impl Table {
             return Ok(row);
         }
         let row = *next;
+        if row >= ROWS_MAX {
+            return Err(Error::new(
+                Status::ResourceLimit,
+                format!("table '{}' has {row} rows already", self.spec.name),
+            ));
+        }
         self.rows.ensure(row)?;
         // SAFETY: nobody knows this row before it is published below.
         unsafe { make_fresh(self.rows.spot(row), &self.spec) };

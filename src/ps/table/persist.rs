@@ -58,6 +58,7 @@ pub(super) fn save(store: &BuiltinStore, path: &Path) -> Result<()> {
     })
 }
 
+#[allow(clippy::cast_possible_truncation)] // a store has at most 65536 tables
 fn write_file(store: &BuiltinStore, path: &Path) -> io::Result<()> {
     let tables: Vec<(&Table, TableHead)> = store
         .all_tables()
@@ -83,6 +84,7 @@ fn write_file(store: &BuiltinStore, path: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
+#[allow(clippy::cast_possible_truncation)] // a block has a MiB
 fn write_rows(file: &mut File, table: &Table) -> io::Result<()> {
     let (row_bytes, state) = (table.row_bytes, table.state_bytes);
     let mut entries = table.entries();
@@ -165,6 +167,7 @@ pub(super) fn check(options: &StoreOptions, path: &Path) -> Result<Checked> {
 type Visit<'a> = &'a mut dyn FnMut(&TableHead, &[u64], &[u8]) -> Result<()>;
 
 /// Reads one table, checking every checksum; `left` are the bytes that the file still has.
+#[allow(clippy::cast_possible_truncation)] // a block has a MiB
 fn read_table(file: &mut File, path: &Path, left: &mut u64, visit: Visit<'_>) -> Result<TableHead> {
     if *left < TABLE_HEAD_BYTES as u64 {
         return Err(bad(path, "ends inside a table's head"));

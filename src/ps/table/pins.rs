@@ -70,6 +70,7 @@ impl Pins {
     }
 
     /// Takes pins back; a token that is not live does nothing. Threads: any.
+    #[allow(clippy::cast_possible_truncation)] // the parts of a token
     pub fn give_back(&self, token: u64, stripes: &Stripes) {
         let (life, worker, at) = ((token >> 32) as u32, (token >> 16) as usize & 0xffff, token as u16);
         let Some(held) = self.held.get(worker) else { return };

@@ -68,6 +68,7 @@ impl Rows {
 
     /// Chunk, rows in it, and place inside it, of a row that is not dense.
     #[inline]
+    #[allow(clippy::cast_possible_truncation)] // 64-bit only
     fn chunk_of(&self, row: u32) -> (usize, usize, usize) {
         let shifted = u64::from(row - self.dense_rows) + (1 << self.first_shift);
         let log = shifted.ilog2();

@@ -1,10 +1,13 @@
 //! The store against a model that does the documented arithmetic one element at a time.
 
+mod saved;
+mod stress;
+
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-pub(super) fn options() -> StoreOptions {
+fn options() -> StoreOptions {
     StoreOptions {
         shard: 0,
         num_shards: 1,
@@ -29,9 +32,9 @@ pub(super) fn spec(name: &str, dim: u32, num_embeddings: u64, optimizer: Optimiz
     }
 }
 
-pub(super) type Answer<T> = core::result::Result<T, RpcStatus>;
+type Answer<T> = core::result::Result<T, RpcStatus>;
 
-pub(super) fn get(store: &BuiltinStore, worker: u32, tag: TableTag, keys: &[u64]) -> Answer<(Vec<f32>, u32)> {
+fn get(store: &BuiltinStore, worker: u32, tag: TableTag, keys: &[u64]) -> Answer<(Vec<f32>, u32)> {
     let dim = store.shape(tag).ok_or(RpcStatus::UnknownTable)?.dim as usize;
     // A guard behind the last row shows writes beyond it.
     let mut out = vec![f32::NAN; keys.len() * dim + 1];
@@ -41,16 +44,16 @@ pub(super) fn get(store: &BuiltinStore, worker: u32, tag: TableTag, keys: &[u64]
     Ok((out, stats.missing_rows))
 }
 
-pub(super) fn rows_in(rows: &[f32], dim: usize) -> RowsIn {
+fn rows_in(rows: &[f32], dim: usize) -> RowsIn {
     RowsIn { first: rows.as_ptr().cast(), stride: dim * 4, row_bytes: dim as u32 * 4 }
 }
 
-pub(super) fn put(store: &BuiltinStore, worker: u32, tag: TableTag, keys: &[u64], rows: &[f32]) -> Answer<()> {
+fn put(store: &BuiltinStore, worker: u32, tag: TableTag, keys: &[u64], rows: &[f32]) -> Answer<()> {
     // SAFETY: the rows live during the call.
     unsafe { store.put(worker, tag, keys, rows_in(rows, rows.len() / keys.len().max(1))) }
 }
 
-pub(super) fn update(store: &BuiltinStore, worker: u32, tag: TableTag, keys: &[u64], rows: &[f32]) -> Answer<()> {
+fn update(store: &BuiltinStore, worker: u32, tag: TableTag, keys: &[u64], rows: &[f32]) -> Answer<()> {
     // SAFETY: the rows live during the call.
     unsafe { store.update(worker, tag, keys, rows_in(rows, rows.len() / keys.len().max(1)), true) }
 }
@@ -113,7 +116,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Numbers of every sign and many sizes, the same for the same seed.
-pub(super) fn numbers(count: usize, seed: u32) -> Vec<f32> {
+fn numbers(count: usize, seed: u32) -> Vec<f32> {
     let mut x = u64::from(seed) | 1;
     (0..count)
         .map(|_| {

@@ -234,7 +234,12 @@ fn idle_and_start_up(arguments: &Arguments, figures: &mut Map<String, Value>) ->
     Ok(())
 }
 
-fn collect(yardsticks: &Yardsticks<'_>, measured: &[Measured], arguments: &Arguments, figures: &mut Map<String, Value>) {
+fn collect(
+    yardsticks: &Yardsticks<'_>,
+    measured: &[Measured],
+    arguments: &Arguments,
+    figures: &mut Map<String, Value>,
+) {
     let [one, two, many_small, few_large, hand_off] = &yardsticks.series;
     let mut put = |name: String, value: f64| {
         if value.is_finite() {
@@ -252,8 +257,11 @@ fn collect(yardsticks: &Yardsticks<'_>, measured: &[Measured], arguments: &Argum
         put(format!("{}_p99_ns", case.name), series.p99.median());
         put(format!("{}_per_s", case.name), series.rate.median().round());
     }
-    let p50 = |name: &str| CASES.iter().zip(measured).find(|(c, _)| c.name == name).map_or(f64::NAN, |(_, m)| m.p50.median());
-    let rate = |name: &str| CASES.iter().zip(measured).find(|(c, _)| c.name == name).map_or(f64::NAN, |(_, m)| m.rate.median());
+    let p50 =
+        |name: &str| CASES.iter().zip(measured).find(|(c, _)| c.name == name).map_or(f64::NAN, |(_, m)| m.p50.median());
+    let rate = |name: &str| {
+        CASES.iter().zip(measured).find(|(c, _)| c.name == name).map_or(f64::NAN, |(_, m)| m.rate.median())
+    };
     let ratios = [
         ("get_1x64_d1_to_pingpong", p50("get_1x64_d1") / one.p50.median()),
         ("get_1x64_d32_to_handoff", rate("get_1x64_d32") / hand_off.rate.median()),

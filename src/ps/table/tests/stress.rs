@@ -1,6 +1,5 @@
 //! Several workers at once: whole rows, exact sums, pins that hold.
 
-use super::tests::{get, options, put, spec, update};
 use super::*;
 use crate::sync::AtomicBool;
 

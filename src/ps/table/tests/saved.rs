@@ -1,6 +1,5 @@
 //! SAVE and LOAD: what comes back, and what is refused.
 
-use super::tests::{get, numbers, options, put, rows_in, spec, update};
 use super::*;
 use crate::sync::AtomicU32;
 use std::fs;
