@@ -12,9 +12,6 @@
 //! of earlier keys in the batch are then written). A worker takes its own pins back before it calls `put`, `update` or
 //! `command`: on a row that is pinned these fail at once while the worker itself has pins.
 
-// Numbers of rows, tables and workers are bounded when a table or store is made; below they are 32 or 16 bits wide.
-#![allow(clippy::cast_possible_truncation)]
-
 mod arena;
 mod commands;
 mod format;
