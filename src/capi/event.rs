@@ -190,6 +190,8 @@ pub unsafe extern "C" fn reclane_set_event_sink(sink: *const reclane_event_sink,
         let before = core::mem::replace(&mut *lock(&ACTIVE), fresh);
         // Outside the lock: this waits for the host's callback.
         drop(before);
+        // The first event that a host hears: its sink works.
+        crate::event!(Level::DEBUG, "event_sink_set");
         Ok(Status::Ok)
     };
     // SAFETY: the caller vouches for `error`.
