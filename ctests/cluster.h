@@ -39,11 +39,13 @@ static inline reclane_status cluster_options(unsigned shards, reclane_options** 
     return status;
 }
 
-/* `stores` may be NULL: the built-in table. */
-static inline reclane_status cluster_open(cluster* all, unsigned shards, const reclane_store* stores,
-                                          reclane_error* error) {
+/* `stores` may be NULL: the built-in table. `flag` may be NULL: nothing beside the usual options. */
+static inline reclane_status cluster_open_with(cluster* all, unsigned shards, const reclane_store* stores,
+                                               const char* flag, reclane_error* error) {
     memset(all, 0, sizeof *all);
     reclane_status status = cluster_options(shards, &all->options, error);
+    if (status == RECLANE_STATUS_OK && flag != NULL)
+        status = reclane_options_set_flag(all->options, flag, error);
     for (unsigned shard = 0; shard < shards && status == RECLANE_STATUS_OK; ++shard) {
         status = set_number(all->options, "shard-id", shard, error);
         if (status == RECLANE_STATUS_OK) {
@@ -60,6 +62,11 @@ static inline reclane_status cluster_open(cluster* all, unsigned shards, const r
         }
     }
     return status;
+}
+
+static inline reclane_status cluster_open(cluster* all, unsigned shards, const reclane_store* stores,
+                                          reclane_error* error) {
+    return cluster_open_with(all, shards, stores, NULL, error);
 }
 
 static inline void cluster_close(cluster* all) {

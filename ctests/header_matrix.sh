@@ -1,6 +1,8 @@
 #!/bin/sh
 # The installed headers compile alone and twice, as every C and C++ they promise, with every warning an error, with gcc
 # and clang; two files of one program may both include reclane.hpp. Usage: header_matrix.sh PREFIX
+# The lists of warnings are meant to be split into words.
+# shellcheck disable=SC2086
 set -eu
 prefix=$1
 work=$(mktemp -d)
@@ -52,7 +54,7 @@ includes=$(grep -h '^ *# *include' "$prefix/include/reclane/reclane.h" | tr '\n'
 [ "$includes" = "#include <stddef.h> #include <stdint.h> " ] || { echo "reclane.h includes more: $includes"; exit 1; }
 
 # Every function of the C header can be reached through the C++ one.
-for name in $(cat "$(dirname "$0")/abi/exports.txt"); do
+while read -r name; do
   grep -q "$name(\|[ ,]$name>" "$prefix/include/reclane/reclane.hpp" || { echo "reclane.hpp lacks $name"; exit 1; }
-done
+done <"$(dirname "$0")/abi/exports.txt"
 echo "$((done + 1)) compilations"

@@ -242,7 +242,7 @@ static int serve(int variant) {
         store.backing_bytes = sizeof mine->rows;
         store.update_flat = NULL; /* UPDATE_FLAT must come to update, then */
     }
-    NEED_OK(cluster_open(&all, 1, &store, &error));
+    NEED_OK(cluster_open_with(&all, 1, &store, variant == 2 ? "--rdma-get-response-mode=direct_sg" : NULL, &error));
     memset(&store, 0xA5, sizeof store); /* the library has its copy */
     mine->server = all.servers[0];
     NEED_OK(reclane_client_open(all.options, &client, &error));
@@ -254,6 +254,7 @@ static int serve(int variant) {
     CHECK(mine->drops == 0);
     cluster_close(&all);
     CHECK(mine->drops == 1 && mine->pins == mine->unpins);
+    CHECK((mine->pins > 0) == (variant == 2));
     return 0;
 }
 

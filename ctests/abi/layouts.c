@@ -24,11 +24,13 @@ AT(reclane_error, sequence, 48);
 AT(reclane_error, elapsed_ns, 56);
 AT(reclane_error, message, 64);
 
-SIZE(reclane_event, 24);
+SIZE(reclane_event, 40);
 AT(reclane_event, struct_size, 0);
 AT(reclane_event, level, 4);
-AT(reclane_event, line, 8);
-AT(reclane_event, line_length, 16);
+AT(reclane_event, time_us, 8);
+AT(reclane_event, name, 16);
+AT(reclane_event, line, 24);
+AT(reclane_event, line_length, 32);
 
 SIZE(reclane_event_sink, 32);
 AT(reclane_event_sink, struct_size, 0);

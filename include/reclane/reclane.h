@@ -441,14 +441,18 @@ typedef struct reclane_event {
   uint32_t struct_size;
   /* A reclane_level. */
   uint32_t level;
-  /* The whole event, "event=lane_dirty shard=1 lane=0 ...", NUL-terminated UTF-8. */
+  /* Microseconds since 1970-01-01 UTC. */
+  uint64_t time_us;
+  /* Its name, "lane_dirty" say; docs/troubleshooting.md has the list. NUL-terminated UTF-8. */
+  const char *name;
+  /* The whole event, "time=... level=warn event=lane_dirty shard=1 ...", NUL-terminated UTF-8. */
   const char *line;
   /* Bytes of line without the NUL. */
   uint64_t line_length;
 } reclane_event;
 
-/* Takes one event. Runs on the thread that the event concerns, several at once; must be quick and must not call this
- * library.
+/* Takes one event. Runs on one thread of the library, one event after the other. It may block: events that do not fit
+ * the queue meanwhile are dropped and counted. It must not call the stop, shutdown and close functions of this library.
  */
 typedef void (*reclane_event_fn)(void *user_data,
                                  const struct reclane_event *event);
@@ -846,21 +850,25 @@ void reclane_options_close(struct reclane_options *options);
 /* ----------------------------------------------------------------------------------------------------
  * Events: what the library has to say, one line of key=value each.
  *
- * Without a sink the options log-level and log-file decide where events go; by default nowhere.
+ * The options log-level and log-file send events to a file or to standard error; a sink sends them to the host, too. By
+ * default they go nowhere.
  */
 
-/* Sends all events of this process to the host's callback instead of the places that the options name.
+/* Sends the events of this process to the host's callback, beside the places that the options name.
  *
- * sink   where events go; copied. NULL takes the present sink away: when the call returns, it is not being called any
- *        more and its user_data has been dropped. On RECLANE_STATUS_OK the library owns sink->user_data and calls
- *        sink->drop_user_data once; on any other status it stays the caller's.
+ * sink   where events go; copied. It takes the place of the one before. NULL takes the present one away. When the call
+ *        returns, the one before has got what was reported until then, is not called any more, and its user_data was
+ *        dropped. On RECLANE_STATUS_OK the library owns sink->user_data and calls sink->drop_user_data once; on any
+ *        other status it stays the caller's.
  * error  may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_NULL_POINTER      on_event is NULL
  * RECLANE_STATUS_INVALID_ARGUMENT  level is none of 0..5
  * RECLANE_STATUS_WOULD_DEADLOCK    called from inside a callback
  * RECLANE_STATUS_STRUCT_SIZE       sink or error has a size that cannot be, or an unknown tail
- * Threads: any.  Blocks: until the old sink's callbacks have returned.
+ * RECLANE_STATUS_OS_ERROR          no thread could be started
+ * RECLANE_STATUS_FORKED            the process was forked from one that uses the library
+ * Threads: any.  Blocks: until the callbacks of the sink before have returned.
  */
 RECLANE_NODISCARD
 reclane_status reclane_set_event_sink(const struct reclane_event_sink *sink,

@@ -6,6 +6,7 @@ use std::panic::{self, AssertUnwindSafe};
 use super::error::{self, reclane_error};
 use super::handle::{self, Noun};
 use crate::error::{Error, Result, Status};
+use crate::observe;
 use crate::sync::OnceLock;
 
 thread_local! {
@@ -67,6 +68,7 @@ fn bug(payload: &(dyn core::any::Any + Send)) -> Box<Error> {
             payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         said.unwrap_or("no text").clone_into(&mut text);
     }
+    crate::event!(observe::Level::ERROR, observe::events::BUG, text = %text);
     Error::new(Status::Bug, format!("internal failure, please report it: {text}"))
 }
 
