@@ -14,5 +14,6 @@ pub mod options;
 pub mod ps;
 pub mod rpc;
 pub mod sync;
+pub mod thread;
 pub mod time;
 pub mod wire;

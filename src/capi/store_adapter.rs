@@ -173,7 +173,7 @@ impl Store for CallbackStore {
         (code == 0 && (1..=DIM_MAX).contains(&dim)).then_some(TableShape { dim })
     }
 
-    fn prefetch(&self, table: TableTag, keys: &[u64]) {
+    fn prefetch(&self, _worker: u32, table: TableTag, keys: &[u64]) {
         if let Some(prefetch) = self.table.prefetch {
             let _inside = Inside::enter();
             // SAFETY: the host's function with its own data; the array is as long as said.
@@ -185,7 +185,7 @@ impl Store for CallbackStore {
         let get_flat = self.table.get_flat.ok_or(RpcStatus::InternalError)?;
         let dim = self.dim(table)?;
         if !ahead.is_empty() {
-            self.prefetch(table, ahead);
+            self.prefetch(worker, table, ahead);
         }
         let mut missing_rows = 0_u32;
         let _inside = Inside::enter();

@@ -6,7 +6,7 @@ use super::events::Slot;
 use super::identity::check_name;
 use super::limits::{GOODBYE_TIMEOUT, OFFER_BYTES_MAX, WAIT_MAX};
 use super::link::{Link, Shared};
-use super::thread;
+use super::runtime;
 use super::types::{Event, Identity, Member, Peer};
 use crate::error::{Error, Result, Status};
 use crate::ids::ShardId;
@@ -52,12 +52,12 @@ impl ControlClient {
         let started = time::now();
         let timeout = timeout.min(WAIT_MAX);
         let shared = Arc::new(Shared::new(host, port, identity, member)?);
-        let runtime = thread::runtime(THREAD_NAME)?;
+        let runtime = runtime::event_loop(THREAD_NAME)?;
         let handle = runtime.handle().clone();
         let (slot, filler) = Slot::new();
         let (stop, stopped) = oneshot::channel::<()>();
         let inside = shared.clone();
-        let thread = thread::start(THREAD_NAME, move || {
+        let thread = crate::thread::start(THREAD_NAME, move || {
             runtime.block_on(async {
                 let joined = match inside.join_until(started, started.after(timeout)).await {
                     Ok(joined) => joined,

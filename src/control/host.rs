@@ -4,9 +4,9 @@ use super::hub::Hub;
 use super::identity::check_bounds;
 use super::incoming::Incoming;
 use super::limits::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, WAITS_PER_MEMBER_MAX};
+use super::runtime;
 use super::service::Service;
 use super::session::Plane;
-use super::thread;
 use super::types::Identity;
 use crate::error::{Error, Result, Status};
 use crate::ids::Incarnation;
@@ -39,14 +39,14 @@ impl ControlPlane {
         let life = Incarnation(u128::from_ne_bytes(life));
         let listener = bind(host, port)?;
         let local = listener.local_addr().map_err(|source| cannot_listen(host, port, &source))?;
-        let runtime = thread::runtime(THREAD_NAME)?;
+        let runtime = runtime::event_loop(THREAD_NAME)?;
         let listener = {
             let _inside = runtime.enter();
             tokio::net::TcpListener::from_std(listener).map_err(|source| cannot_listen(host, port, &source))?
         };
         let hub = Hub::new(Plane::new(identity.clone(), life));
         let (stop, stopped) = oneshot::channel();
-        let thread = thread::start(THREAD_NAME, move || {
+        let thread = crate::thread::start(THREAD_NAME, move || {
             runtime.block_on(async {
                 tokio::select! {
                     () = serve(hub, listener, life) => {}

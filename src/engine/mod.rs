@@ -7,7 +7,6 @@ mod client;
 mod connect;
 mod server;
 mod store;
-mod thread;
 
 pub use client::{Buffer, Client, ClientStats, LaneInfo};
 pub use server::{Server, ServerStats};

@@ -1,7 +1,6 @@
 //! The host's callback, called from one thread of ours with no lock held.
 
 use super::record::EventRecord;
-use super::thread;
 use crate::error::{Error, Result};
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, lock};
 use std::collections::VecDeque;
@@ -37,7 +36,7 @@ impl CallbackSink {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         let builder = std::thread::Builder::new().name("reclane-events".to_owned());
-        let thread = thread::deaf(|| builder.spawn(move || run(&theirs, &callback)))
+        let thread = crate::thread::deaf(|| builder.spawn(move || run(&theirs, &callback)))
             .map_err(|source| Error::os("starting the thread that calls the host's event callback", &source))?;
         Ok(CallbackSink { shared, thread: Some(thread) })
     }

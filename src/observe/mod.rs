@@ -15,7 +15,6 @@ mod sink;
 mod subscriber;
 #[cfg(test)]
 mod tests;
-mod thread;
 
 pub use record::EventRecord;
 pub use sink::{Guard, Sink, install};

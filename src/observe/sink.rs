@@ -2,7 +2,7 @@
 
 use super::callback::{Callback, CallbackSink};
 use super::record::EventRecord;
-use super::{events, subscriber, thread};
+use super::{events, subscriber};
 use crate::error::{Error, Result};
 use crate::options::LogLevel;
 use crate::sync::{Arc, Mutex, lock};
@@ -105,7 +105,7 @@ pub fn install(sink: Sink, level: LogLevel) -> Result<Guard> {
 
 fn lines(target: impl Write + Send + 'static) -> Outlet {
     let builder = NonBlockingBuilder::default().lossy(true).thread_name("reclane-log");
-    let (writer, worker) = thread::deaf(|| builder.finish(target));
+    let (writer, worker) = crate::thread::deaf(|| builder.finish(target));
     let errors = writer.error_counter();
     Outlet::Lines { writer, errors, worker }
 }

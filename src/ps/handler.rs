@@ -101,7 +101,7 @@ impl Handler {
 
     /// Fetches what a small GET will touch, so that the misses of several requests overlap.
     #[inline]
-    pub fn prefetch(&self, header: &RequestHeader) {
+    pub fn prefetch(&self, worker: u32, header: &RequestHeader) {
         let inline = RequestHeader::keys_are_inline(header.flags, header.key_count);
         if header.op != Op::Get as u8 || !inline || header.key_count == 0 {
             return;
@@ -112,7 +112,7 @@ impl Handler {
         for (key, bytes) in keys.iter_mut().zip(header.inline[at..].chunks_exact(8)).take(count) {
             *key = u64::from_le_bytes(bytes.try_into().unwrap_or([0; 8]));
         }
-        self.store.prefetch(TableTag(header.table), &keys[..count]);
+        self.store.prefetch(worker, TableTag(header.table), &keys[..count]);
     }
 
     /// Executes a request and answers it. A panic of the store is answered with `InternalError`.

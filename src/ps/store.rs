@@ -65,8 +65,8 @@ pub trait Store: Send + Sync + 'static {
     fn shape(&self, table: TableTag) -> Option<TableShape>;
 
     /// Fetches what `get` of these keys will touch first. Only a hint.
-    fn prefetch(&self, table: TableTag, keys: &[u64]) {
-        let _ = (table, keys);
+    fn prefetch(&self, worker: u32, table: TableTag, keys: &[u64]) {
+        let _ = (worker, table, keys);
     }
 
     /// Writes one row for each key to `out`, in order; a missing key gives a zero row. `ahead` are the keys of the call

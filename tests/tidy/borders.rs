@@ -13,6 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["wire"],
     &["observe"],
     &["options"],
+    &["thread"],
     &["error"],
     &["ids", "sync", "time"],
 ];

@@ -1,6 +1,5 @@
 //! A client over one fabric.
 
-use super::super::thread::spawn;
 use super::open::{channels, join, ps_options, router};
 use super::{ClientStats, LaneInfo};
 use crate::control::{ControlClient, Event, Peer};
@@ -12,6 +11,7 @@ use crate::options::Settings;
 use crate::ps::client::{PsClient, Request, Token};
 use crate::rpc::Channel;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
+use crate::thread::start;
 use crate::time::now;
 use crate::wire::Op;
 use crate::wire::payload::{Command, TableSpec};
@@ -62,7 +62,7 @@ impl<F: Fabric> Core<F> {
         let shared = Arc::new(Shared { ps, closing: AtomicBool::new(false) });
         let control = Arc::new(control);
         let (listener, heard) = (Arc::clone(&shared), Arc::clone(&control));
-        let events = spawn("reclane-events", move || listen(&listener, &heard))?;
+        let events = start("reclane-events", move || listen(&listener, &heard))?;
         let session = Mutex::new(Some(Session { control, events }));
         tracing::info!(event = "client_ready", client_id, shards = settings.num_shards, fabric = F::NAME);
         Ok(Core { shared, session, client_id, lane_bytes, fabric })

@@ -5,7 +5,6 @@ use super::accept::admit;
 use super::poller::{IdlePolicy, Mailbox, Outlets, Poller, Station};
 use super::queue::Queue;
 use crate::control::{ControlClient, ControlPlane, Event, Member, Peer, Role};
-use crate::engine::thread::spawn;
 use crate::engine::{fresh_incarnation, host_name, identity};
 use crate::error::{Error, Result, Status};
 use crate::fabric::Fabric;
@@ -13,6 +12,7 @@ use crate::ids::{ClientId, Incarnation, ShardId};
 use crate::options::Settings;
 use crate::ps::{Handler, HandlerCounts, Scratch, Store};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::thread::start;
 use crate::time::{now, pause};
 use core::time::Duration;
 use std::thread::JoinHandle;
@@ -242,16 +242,16 @@ fn run<F: Fabric>(shared: &Arc<Shared<F>>, store: &Arc<dyn Store>, control: &Arc
     for (index, mailbox) in (0_u32..).zip(&shared.mailboxes) {
         let outlets = Outlets { gets: gets.clone(), commands: commands.clone() };
         let poller = Poller::new(Arc::clone(mailbox), handler.clone(), index, outlets, idle);
-        running.pollers.push(spawn(&format!("reclane-poll-{index}"), move || poller.run())?);
+        running.pollers.push(start(&format!("reclane-poll-{index}"), move || poller.run())?);
     }
     let get_workers = gets.iter().flat_map(|queue| (0..settings.get_workers).map(move |_| queue));
     for ((index, queue), worker) in get_workers.chain(&commands).enumerate().zip(settings.server_threads..) {
         let (queue, shared, handler) = (Arc::clone(queue), Arc::clone(shared), handler.clone());
         let body = move || work(&queue, &shared, &handler, worker, index);
-        running.workers.push(spawn(&format!("reclane-work-{index}"), body)?);
+        running.workers.push(start(&format!("reclane-work-{index}"), body)?);
     }
     let (heard, speaker) = (Arc::clone(shared), Arc::clone(control));
-    running.events = Some(spawn("reclane-events", move || listen(&heard, &speaker))?);
+    running.events = Some(start("reclane-events", move || listen(&heard, &speaker))?);
     Ok(running)
 }
 
@@ -271,7 +271,7 @@ fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
         match control.next_event(EVENT_WAIT) {
             Some(Event::LanesPublished { from: Peer::Client(client), incarnation }) => {
                 let (shared, control) = (Arc::clone(shared), Arc::clone(control));
-                let started = spawn("reclane-admit", move || {
+                let started = start("reclane-admit", move || {
                     if let Err(error) = admit(&shared, &control, client, incarnation) {
                         let shard = shared.settings.shard_id;
                         tracing::warn!(event = "client_refused", shard, client = client.0, error = %error);

@@ -201,7 +201,8 @@ impl<F: Fabric> Poller<F> {
             }
             found = true;
             if self.ready.len() > 1 {
-                self.ready.iter().for_each(|ready| self.handler.prefetch(&ready.header));
+                let worker = self.scratch.worker;
+                self.ready.iter().for_each(|ready| self.handler.prefetch(worker, &ready.header));
             }
             for ready in &self.ready {
                 let lane = self.scanners[index].lane(ready.lane);

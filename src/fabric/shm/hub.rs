@@ -65,7 +65,7 @@ impl Core {
             links: Mutex::new(Links::default()),
         });
         let served = Arc::clone(&hub);
-        let thread = sys::with_signals_blocked(|| {
+        let thread = crate::thread::deaf(|| {
             std::thread::Builder::new().name("reclane-shm".to_owned()).spawn(move || served.serve())
         })?;
         Ok(Core { hub, thread: Some(thread) })

@@ -129,20 +129,3 @@ pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(bytes)
 }
-
-/// Runs `spawn` with all signals blocked, so that the thread it starts never runs a handler of the host program.
-pub(super) fn with_signals_blocked<T>(spawn: impl FnOnce() -> T) -> T {
-    let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: both sets are writable; `all` is filled before use, and `before` by the call that succeeds.
-    let blocked = unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) == 0
-    };
-    let result = spawn();
-    if blocked {
-        // SAFETY: `before` was filled by the successful call above.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), core::ptr::null_mut()) };
-    }
-    result
-}

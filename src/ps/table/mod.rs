@@ -315,9 +315,14 @@ impl Store for BuiltinStore {
 
     /// Only rows that are found by key number are fetched: the hash index may be growing at this moment.
     #[inline]
-    fn prefetch(&self, table: TableTag, keys: &[u64]) {
-        if let Ok(table) = self.table(table) {
-            keys.iter().take(HINTED_KEYS_MAX).for_each(|key| table.hint(*key));
+    fn prefetch(&self, worker: u32, table: TableTag, keys: &[u64]) {
+        let Ok(table) = self.table(table) else { return };
+        let keys = keys.iter().take(HINTED_KEYS_MAX);
+        if table.is_direct() {
+            keys.for_each(|key| table.hint(*key));
+        } else if let Ok(_inside) = self.enter(worker) {
+            // The index may be replaced by a larger one, but not while a worker is inside.
+            keys.for_each(|key| table.fetch_index(*key));
         }
     }
 
