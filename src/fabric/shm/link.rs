@@ -70,7 +70,8 @@ pub(super) enum End {
 }
 
 impl Pending {
-    fn finish(&self, end: End) {
+    /// Ends the wait; the first end counts.
+    pub(super) fn finish(&self, end: End) {
         let mut answer = lock(&self.answer);
         if answer.end.is_none() {
             answer.end = Some(end);

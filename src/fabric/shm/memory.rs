@@ -65,9 +65,16 @@ impl Mapping {
         self.bytes
     }
 
-    fn advise_huge(&self) {
-        // SAFETY: the range is this mapping; the advice changes no content. A kernel without it says so, which is fine.
-        let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, libc::MADV_HUGEPAGE) };
+    /// Asks for transparent huge pages, before the first page is touched.
+    fn advise_huge(&self, populate: bool) {
+        let advise = |advice| {
+            // SAFETY: the range is this mapping; neither advice changes content. A kernel without it says so: fine.
+            let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, advice) };
+        };
+        advise(libc::MADV_HUGEPAGE);
+        if populate {
+            advise(libc::MADV_POPULATE_WRITE);
+        }
     }
 }
 
@@ -169,9 +176,9 @@ impl ShmRegion {
             Some(Ok(memory)) => memory,
             Some(Err(error)) if huge == HugePages::On => return Err(failed(error)),
             _ => {
-                let (fd, mapping) = sealed_memory(bytes, false, populate).map_err(failed)?;
+                let (fd, mapping) = sealed_memory(bytes, false, populate && !try_huge).map_err(failed)?;
                 if try_huge {
-                    mapping.advise_huge();
+                    mapping.advise_huge(populate);
                 }
                 (fd, mapping)
             }

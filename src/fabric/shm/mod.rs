@@ -10,6 +10,8 @@
 //! the same moment do not meet. One thread, `reclane-shm`, serves all links of an opened fabric and never blocks on a
 //! peer.
 //!
+//! Abstract names belong to a network namespace: containers that are to meet share one.
+//!
 //! What a peer can do to us: only processes of our own user get a link; on it, only who knows a queue pair's nonce gets
 //! anything, and then only what that queue pair exposes. Memory that we map of a peer is a sealed file in memory that
 //! cannot shrink, so touching it cannot fault; what a peer may only read, it gets through a read-only descriptor. A

@@ -6,7 +6,7 @@
 use super::address::Address;
 use super::cq::ShmCq;
 use super::hub::Hub;
-use super::link::{End, Link, Parcel, REGIONS_MAX};
+use super::link::{End, Link, Parcel, Pending, REGIONS_MAX};
 use super::memory::{Mapping, ShmRegion};
 use super::message::{Message, QpLife, Refusal};
 use super::post::Sender;
@@ -48,6 +48,8 @@ pub(super) struct Control {
     lost: Option<Cause>,
     /// Counts calls of `connect`: one that was overtaken by ERR and RESET changes nothing any more.
     attempt: u64,
+    /// What `connect` waits for.
+    waiting: Option<Arc<Pending>>,
     /// What pointers were handed out into: stays until the queue pair is dropped, through ERR and RESET.
     kept_mappings: Vec<Arc<Mapping>>,
     kept_bells: Vec<Arc<Bell>>,
@@ -115,6 +117,7 @@ impl QpCore {
             cause: None,
             lost: None,
             attempt: 0,
+            waiting: None,
             kept_mappings: Vec::new(),
             kept_bells: Vec::new(),
         };
@@ -230,6 +233,7 @@ impl QpCore {
         };
         let (target, generation) = (address.qp, self.config.generation);
         let (id, pending) = link.request(Vec::new(), |id| Message::Fetch { id, target, from, generation });
+        self.wait_here(&pending, attempt)?;
         let Some((regions, end)) = pending.wait(until) else {
             link.forget(id);
             return Err(unreachable(format!("shm: process {} did not answer within the timeout", link.pid)));
@@ -242,6 +246,16 @@ impl QpCore {
             End::Accepted => Err(unreachable(format!("shm: process {} answered out of turn", link.pid))),
             End::Closed => Err(unreachable(format!("shm: process {} closed the link before it answered", link.pid))),
         }
+    }
+
+    /// Lets ERR end the wait of `connect`.
+    fn wait_here(&self, pending: &Arc<Pending>, attempt: u64) -> Result<()> {
+        let mut control = lock(&self.control);
+        if self.state() != QpState::Init || control.attempt != attempt {
+            return Err(self.overtaken());
+        }
+        control.waiting = Some(Arc::clone(pending));
+        Ok(())
     }
 
     fn finish_connect(&self, attachment: Attachment, attempt: u64) -> Result<()> {
@@ -257,6 +271,7 @@ impl QpCore {
             return Err(unreachable(format!("shm: process {} is gone", attachment.link.pid)));
         }
         sender.attach(attachment.ring);
+        control.waiting = None;
         for region in attachment.regions {
             self.add_region(&mut control, region);
         }
@@ -314,6 +329,8 @@ impl QpCore {
         control.nonce = nonce;
         control.ring = ring;
         control.target = None;
+        control.out = None;
+        control.fetched = None;
         control.cause = None;
         control.lost = None;
         self.clear_peer();
@@ -339,6 +356,9 @@ impl QpCore {
         self.set_state(&mut control, QpState::Err);
         if let Some(ring) = &control.ring {
             self.recv_cq.stop_listening(ring);
+        }
+        if let Some(waiting) = control.waiting.take() {
+            waiting.finish(End::Closed);
         }
         let (fetched, out) = (control.fetched.take(), control.out.take());
         if let Some(status) = tell {

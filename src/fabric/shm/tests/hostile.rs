@@ -223,6 +223,28 @@ fn an_endpoint_that_does_not_answer_costs_the_timeout_only() {
 }
 
 #[test]
+fn err_ends_a_connect_that_waits() {
+    let end = End::<Shm>::new(Arc::new(open()));
+    let endpoint = EndpointName(sys::random().expect("random"));
+    let listener = socket::listen(endpoint).expect("listen");
+    let address = Address { endpoint, qp: QpLife { number: 5, nonce: 6 } }.encode();
+    std::thread::scope(|scope| {
+        let victim = scope.spawn(|| end.qp.connect(&address, Duration::MAX));
+        let socket = until("a connection", || socket::accept(listener.as_fd()).ok());
+        assert!(matches!(hear(&socket), Message::Fetch { .. }));
+        assert_eq!(end.qp.state(), QpState::Init);
+        end.qp.modify(QpState::Err).expect("err");
+        victim.join().expect("thread").expect_err("nobody answered");
+        // It stays where it was put.
+        assert_eq!(end.qp.state(), QpState::Err);
+    });
+    end.qp.modify(QpState::Reset).expect("reset");
+    let pair = Pair { a: end, b: End::new(Arc::new(open())) };
+    pair.connect();
+    pair.works();
+}
+
+#[test]
 fn an_endpoint_that_hangs_up_or_talks_nonsense_is_refused_at_once() {
     let end = End::<Shm>::new(Arc::new(open()));
     trap(&end, PATIENCE, |socket, _| socket::shut(socket.as_fd()));

@@ -123,6 +123,14 @@ impl Peer {
     }
 }
 
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // A test that fails leaves no process behind either. One that was waited for already gives an error.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// Sends a number and sleeps until it is back.
 fn echo(end: &End<Shm>, memory: &RegionAddress, value: u64) {
     let place = RemoteAddr { address: memory.iova, rkey: memory.rkey };
@@ -203,6 +211,10 @@ fn a_stopped_process_is_silent_but_not_gone() {
     let pid = peer.child.id().cast_signed();
     // SAFETY: our own child, which is not yet waited for.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGSTOP) }, 0);
+    let mut status = 0;
+    // SAFETY: as above; `status` outlives the call, which returns when the process has stopped.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) }, pid);
+    assert!(libc::WIFSTOPPED(status));
     // Work in its memory still goes, as its memory needs no help from it.
     end.run(WorkOp::Write, 8, RemoteAddr { address: memory.iova + 64, rkey: memory.rkey });
     // What needs an answer ends with the timeout.
