@@ -63,6 +63,8 @@ fetch_ml100k "$data"
 choose_deployment "$shards" examples
 start_servers "$build" "$logs" "$shards"
 
+expect hello-c 0 '.' "$build/hello_c"
+expect hello-cpp 0 '.' "$build/hello_cpp"
 expect adapter 0 'adapter: [0-9]+ checks hold' "$build/reclane_adapter_round_trip" "${deployment[@]}" --async-depth=4
 
 small=(--rounds=2 --iterations=50 --batch_keys=32 --verify_values)
