@@ -63,6 +63,8 @@ fetch_ml100k "$data"
 choose_deployment "$shards" examples
 start_servers "$build" "$logs" "$shards"
 
+expect hello-c 0 '.' "$build/hello_c"
+expect hello-cpp 0 '.' "$build/hello_cpp"
 expect adapter 0 'adapter: [0-9]+ checks hold' "$build/reclane_adapter_round_trip" "${deployment[@]}" --async-depth=4
 
 small=(--rounds=2 --iterations=50 --batch_keys=32 --verify_values)
@@ -83,7 +85,7 @@ bench bench-fetch-insert 0 "$(result_line fetch_insert uniform 2)" --workload=mi
     "${table[@]}"
 
 bench refuses-depth 1 'async-depth' --op=async_stream --async-depth=33 --qps-per-client-per-shard=16 --slots-per-qp=2
-bench refuses-mismatch 1 'value-size' --op=get --value-size=64
+bench refuses-mismatch 1 'value.size differs' --op=get --value-size=64
 bench refuses-unknown-flag 1 "unknown command line flag 'slots_per_qq'" --slots_per_qq=1
 bench refuses-word 2 "'gett' is none of" --op=gett
 bench refuses-number 1 'qps-per-client-per-shard' --qps_per_client_per_shard=many

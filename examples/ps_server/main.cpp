@@ -53,11 +53,11 @@ void serve(const reclane::Options& options, const examples::StopSignal& stop) {
     const char* signal = stop.wait();
     examples::must(server.stop(FLAGS_stop_timeout_ms), "stop");
     const reclane_server_counters total = examples::must(server.stats(), "statistics");
-    std::printf("component=reclane_ps_server event=stopped shard=%s reason=%s requests=%" PRIu64 " failures=%" PRIu64
-                " malformed=%" PRIu64 " keys=%" PRIu64 " bytes_received=%" PRIu64 " bytes_sent=%" PRIu64
-                " seconds=%.1f\n",
-                shard.c_str(), signal, total.requests, total.failures, total.malformed, total.keys,
-                total.bytes_received, total.bytes_sent, examples::seconds_since(start));
+    std::printf("component=reclane_ps_server event=stopped shard=%s reason=%s gets=%" PRIu64 " puts=%" PRIu64
+                " updates=%" PRIu64 " get_rows=%" PRIu64 " missing_rows=%" PRIu64 " refused=%" PRIu64
+                " internal_errors=%" PRIu64 " seconds=%.1f\n",
+                shard.c_str(), signal, total.gets, total.puts, total.updates, total.get_rows, total.missing_rows,
+                total.refused, total.internal_errors, examples::seconds_since(start));
     std::fflush(stdout);
 }
 
