@@ -77,7 +77,7 @@ option_table! {
     wait_timeout_ms: u64 = Spec::milliseconds("rdma-wait-timeout-ms", "60000", 1)
         .environment(&["RECSTORE_RDMA_WAIT_TIMEOUT_MS"]);
     /// How many times in a row a waiting client looks for its answer before it starts to yield.
-    wait_spin_iterations: u32 = Spec::number("rdma-rc-wait-spin-iterations", "1000", 0, 1 << 30).client()
+    wait_spin_iterations: u32 = Spec::number("rdma-rc-wait-spin-iterations", "300", 0, 1 << 30).client()
         .aliases(&["rdma-wait-spin-loops"]);
     /// How many times a waiting client offers its core to others between two looks, before it starts to sleep.
     wait_yield_iterations: u32 = Spec::number("rdma-wait-yield-iterations", "2000", 0, 1 << 30).client()
@@ -85,7 +85,7 @@ option_table! {
     /// How long a waiting client then sleeps between two looks. 0: it goes on yielding.
     wait_sleep_us: u32 = Spec::number("rdma-wait-sleep-us", "50", 0, 1_000_000).client().unit("us");
     /// How many times in a row an idle poll thread scans before it starts to yield.
-    poll_spin_iterations: u32 = Spec::number("poll-spin-iterations", "20000", 0, 1 << 30).server();
+    poll_spin_iterations: u32 = Spec::number("poll-spin-iterations", "500", 0, 1 << 30).server();
     /// How many times an idle poll thread offers its core to others between two scans, before it sleeps until a request rings.
     poll_yield_iterations: u32 = Spec::number("poll-yield-iterations", "1000", 0, 1 << 30).server();
 

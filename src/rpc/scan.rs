@@ -30,17 +30,33 @@ struct Entry {
     expected: Word,
     lane: u32,
     slot: u32,
+    /// The round in which it was last found committed.
+    last_round: u64,
+    is_hot: bool,
 }
+
+/// Slots that are looked at in every round: those that were used lately. The others are looked at in turn, so many a
+/// round: a round costs by the slots in use and not by all there are, and a slot that comes into use is found within
+/// `slots / COLD_PER_ROUND` rounds of some tens of nanoseconds.
+const COLD_PER_ROUND: usize = 8;
+/// Rounds without a request after which a slot is cold again, and how often this is looked after.
+const COOLS_AFTER_ROUNDS: u64 = 1 << 14;
 
 /// The slots of one poll thread.
 #[derive(Debug)]
 pub struct Scanner<F: Fabric> {
     lanes: Vec<Arc<ServerLane<F>>>,
     entries: Vec<Entry>,
-    /// Where the next round begins, so that a full batch does not favour the first slots.
-    cursor: usize,
+    /// Indices of hot entries.
+    hot: Vec<u32>,
+    /// Where the next round begins among the hot, so that a full batch does not favour the first slots.
+    hot_cursor: usize,
+    /// Where the next round begins among all.
+    cold_cursor: usize,
+    rounds: u64,
     has_crc: bool,
-    imm_cq: Option<Arc<F::Cq>>,
+    has_imm: bool,
+    imm_cq: Arc<F::Cq>,
 }
 
 // SAFETY: the raw header pointers point into regions that `lanes` keeps alive and that may be read from any thread.
@@ -50,7 +66,17 @@ impl<F: Fabric> Scanner<F> {
     /// Without lanes. `recv_cq` is where immediates of this thread's lanes arrive.
     #[must_use]
     pub fn new(recv_cq: Arc<F::Cq>) -> Scanner<F> {
-        Scanner { lanes: Vec::new(), entries: Vec::new(), cursor: 0, has_crc: false, imm_cq: Some(recv_cq) }
+        Scanner {
+            lanes: Vec::new(),
+            entries: Vec::new(),
+            hot: Vec::new(),
+            hot_cursor: 0,
+            cold_cursor: 0,
+            rounds: 0,
+            has_crc: false,
+            has_imm: false,
+            imm_cq: recv_cq,
+        }
     }
 
     /// Number of lanes.
@@ -95,60 +121,109 @@ impl<F: Fabric> Scanner<F> {
                 let header = lane.request_header(slot);
                 let first = Word::new(lane.parts().generation, 1);
                 let expected = known.get(&header).copied().unwrap_or(first);
-                self.entries.push(Entry { header, expected, lane: lane_index, slot });
+                self.entries.push(Entry { header, expected, lane: lane_index, slot, last_round: 0, is_hot: false });
             }
         }
         self.has_crc = self.lanes.iter().any(|lane| lane.parts().scheme == Scheme::Crc);
-        self.cursor = 0;
+        self.has_imm = self.lanes.iter().any(|lane| lane.parts().scheme == Scheme::Imm);
+        self.hot.clear();
+        (self.hot_cursor, self.cold_cursor) = (0, 0);
     }
 
-    /// One round over all slots, at most [`READY_MAX`] requests into `ready`. Every request is handed out exactly once.
+    /// One round: all hot slots and some of the others. At most [`READY_MAX`] requests into `ready`; every request is
+    /// handed out exactly once.
     #[inline]
     pub fn scan(&mut self, ready: &mut Vec<Ready>) {
-        self.scan_words(ready);
-        if ready.is_empty() {
+        self.rounds += 1;
+        if self.rounds.is_multiple_of(COOLS_AFTER_ROUNDS) {
+            self.cool();
+        }
+        self.scan_hot(ready);
+        self.scan_cold(COLD_PER_ROUND, ready);
+        if self.has_imm && ready.is_empty() {
+            self.scan_immediates(ready);
+        }
+    }
+
+    /// One round over every slot: before a thread goes to sleep.
+    pub fn scan_all(&mut self, ready: &mut Vec<Ready>) {
+        self.rounds += 1;
+        self.scan_cold(self.entries.len(), ready);
+        if self.has_imm && ready.is_empty() {
             self.scan_immediates(ready);
         }
     }
 
     #[inline]
-    fn scan_words(&mut self, ready: &mut Vec<Ready>) {
-        let count = self.entries.len();
-        let start = self.cursor;
+    fn scan_hot(&mut self, ready: &mut Vec<Ready>) {
+        let count = self.hot.len();
+        let start = self.hot_cursor;
         for step in 0..count {
-            let index = if start + step < count { start + step } else { start + step - count };
-            let entry = &mut self.entries[index];
-            // SAFETY: the header lies in the lane's own region.
-            if unsafe { load_acquire(entry.header, WORD_AT) } != entry.expected.0 {
-                continue;
-            }
-            // SAFETY: as above.
-            let bytes = unsafe { copy_header(entry.header) };
-            let lane = &self.lanes[entry.lane as usize];
-            let scheme = lane.parts().scheme;
-            if scheme == Scheme::Imm || (self.has_crc && scheme == Scheme::Crc && !agrees(lane, entry.slot, &bytes)) {
-                continue;
-            }
-            let mut header = RequestHeader::from_bytes(&bytes);
-            // What is answered is what was expected, whatever the client stores meanwhile.
-            header.commit = entry.expected;
-            entry.expected = entry.expected.next();
-            ready.push(Ready { lane: entry.lane, slot: entry.slot, header });
-            if ready.len() == READY_MAX {
-                self.cursor = if index + 1 == count { 0 } else { index + 1 };
+            let place = if start + step < count { start + step } else { start + step - count };
+            let index = self.hot[place] as usize;
+            if self.take(index, ready) && ready.len() == READY_MAX {
+                self.hot_cursor = if place + 1 == count { 0 } else { place + 1 };
                 return;
             }
         }
     }
 
     #[inline]
+    fn scan_cold(&mut self, most: usize, ready: &mut Vec<Ready>) {
+        let count = self.entries.len();
+        for _ in 0..most.min(count) {
+            if ready.len() >= READY_MAX {
+                return;
+            }
+            let index = self.cold_cursor;
+            self.cold_cursor = if index + 1 == count { 0 } else { index + 1 };
+            if self.take(index, ready) && !self.entries[index].is_hot {
+                self.entries[index].is_hot = true;
+                self.hot.push(u32::try_from(index).unwrap_or(u32::MAX));
+            }
+        }
+    }
+
+    /// Slots that were not used for long leave the hot ones.
+    #[cold]
+    fn cool(&mut self) {
+        let (entries, rounds) = (&mut self.entries, self.rounds);
+        self.hot.retain(|index| {
+            let entry = &mut entries[*index as usize];
+            entry.is_hot = rounds - entry.last_round < COOLS_AFTER_ROUNDS;
+            entry.is_hot
+        });
+        self.hot_cursor = 0;
+    }
+
+    /// Takes the request of one slot if it is committed.
+    #[inline(always)]
+    fn take(&mut self, index: usize, ready: &mut Vec<Ready>) -> bool {
+        let entry = &mut self.entries[index];
+        // SAFETY: the header lies in the lane's own region.
+        if unsafe { load_acquire(entry.header, WORD_AT) } != entry.expected.0 {
+            return false;
+        }
+        // SAFETY: as above.
+        let bytes = unsafe { copy_header(entry.header) };
+        let lane = &self.lanes[entry.lane as usize];
+        let scheme = lane.parts().scheme;
+        if scheme == Scheme::Imm || (self.has_crc && scheme == Scheme::Crc && !agrees(lane, entry.slot, &bytes)) {
+            return false;
+        }
+        let mut header = RequestHeader::from_bytes(&bytes);
+        // What is answered is what was expected, whatever the client stores meanwhile.
+        header.commit = entry.expected;
+        entry.expected = entry.expected.next();
+        entry.last_round = self.rounds;
+        ready.push(Ready { lane: entry.lane, slot: entry.slot, header });
+        true
+    }
+
+    #[inline]
     fn scan_immediates(&mut self, ready: &mut Vec<Ready>) {
-        let Some(cq) = self.imm_cq.as_ref().filter(|_| self.lanes.iter().any(|l| l.parts().scheme == Scheme::Imm))
-        else {
-            return;
-        };
         let mut completions = [Completion::EMPTY; READY_MAX];
-        let count = cq.poll(&mut completions);
+        let count = self.imm_cq.poll(&mut completions);
         for completion in &completions[..count] {
             if completion.status != WcStatus::Success || completion.opcode != WcOpcode::ReceiveImm {
                 continue;

@@ -169,7 +169,7 @@ impl<F: Fabric> Poller<F> {
             if self.mailbox.news.load(Ordering::Relaxed) {
                 self.read_mail();
             }
-            let found = self.round();
+            let found = self.round(self.stopping);
             if self.rounds.is_multiple_of(PUBLISH_EVERY_ROUNDS) {
                 self.publish();
                 if self.rounds.is_multiple_of(CARE_EVERY_ROUNDS) {
@@ -189,13 +189,17 @@ impl<F: Fabric> Poller<F> {
 
     /// One turn of every scanner. True if there was anything to do.
     #[inline]
-    fn round(&mut self) -> bool {
+    fn round(&mut self, every_slot: bool) -> bool {
         self.rounds += 1;
         let mut found = false;
         for index in 0..self.scanners.len() {
             self.ready.clear();
             let scanner = &mut self.scanners[index];
-            scanner.scan(&mut self.ready);
+            if every_slot {
+                scanner.scan_all(&mut self.ready);
+            } else {
+                scanner.scan(&mut self.ready);
+            }
             if self.ready.is_empty() {
                 continue;
             }
@@ -242,13 +246,13 @@ impl<F: Fabric> Poller<F> {
         self.publish();
         let waker = Arc::clone(&self.mailbox.waker);
         waker.arm();
-        if !self.mailbox.news.load(Ordering::Relaxed) && !self.round() {
+        if !self.mailbox.news.load(Ordering::Relaxed) && !self.round(true) {
             self.mailbox.counters.sleeps.fetch_add(1, Ordering::Relaxed);
             waker.wait(SLEEP);
         }
         waker.disarm();
         // After a ring there is work: spin again. After a mere timeout, one more round and back to sleep.
-        self.idle_rounds = if self.round() { 0 } else { self.idle.spins.saturating_add(self.idle.yields) };
+        self.idle_rounds = if self.round(true) { 0 } else { self.idle.spins.saturating_add(self.idle.yields) };
     }
 
     #[cold]

@@ -18,8 +18,8 @@ pub struct Arguments {
     /// memory.
     #[arg(long, default_value_t = 64)]
     table_mib: u64,
-    /// Rounds; figures are medians over them.
-    #[arg(long, default_value_t = 5)]
+    /// Rounds; figures are medians over them, and so are ratios.
+    #[arg(long, default_value_t = 15)]
     rounds: usize,
     /// Only workloads whose name contains this.
     #[arg(long)]
@@ -63,10 +63,11 @@ const CASES: &[Case] = &[
     case("update_512x128_d1", Kind::Update, 512, 128, 1),
 ];
 
-/// Bytes of rows that one turn of a workload moves at most, and requests that it makes at most: some tens of
-/// milliseconds.
-const TURN_BYTES: usize = 64 << 20;
-const TURN_REQUESTS: usize = 60_000;
+/// Bytes of rows that one turn of a workload moves at most, and requests that it makes at most: some ten milliseconds.
+/// Where virtual processors are moved between cores of the host, what two of them can do together changes from one
+/// second to the next, so a workload and its yardstick must be close in time.
+const TURN_BYTES: usize = 32 << 20;
+const TURN_REQUESTS: usize = 20_000;
 
 /// One figure per round.
 #[derive(Default)]
@@ -85,6 +86,8 @@ struct Measured {
     p50: Series,
     p99: Series,
     rate: Series,
+    /// To the yardstick of the same turn.
+    ratio: Series,
 }
 
 struct Yardsticks<'a> {
@@ -108,20 +111,35 @@ impl<'a> Yardsticks<'a> {
         })
     }
 
+    /// One turn of the yardstick that a workload is told against.
     #[allow(clippy::cast_precision_loss)] // nanoseconds
-    fn turn(&mut self) -> Result<()> {
-        let histograms = [
-            self.one.chunk(60_000)?,
-            self.two.chunk(60_000)?,
-            self.many_small.chunk(2_000)?,
-            self.few_large.chunk(5_000)?,
-        ];
-        for (series, histogram) in self.series.iter_mut().zip(&histograms) {
-            series.p50.0.push(histogram.quantile(0.5) as f64);
-            series.p99.0.push(histogram.quantile(0.99) as f64);
+    fn turn(&mut self, workload: Workload) -> Result<()> {
+        if workload.depth > 1 && workload.rows == 1 {
+            self.series[4].rate.0.extend(self.hand_off.slices(1)?);
+            return Ok(());
         }
-        self.series[4].rate.0.extend(self.hand_off.slices(6)?);
+        let (index, histogram) = match workload.rows {
+            1 => {
+                let two = self.two.chunk(10_000)?;
+                self.series[1].p50.0.push(two.quantile(0.5) as f64);
+                (0, self.one.chunk(10_000)?)
+            }
+            32 => (3, self.few_large.chunk(2_000)?),
+            _ => (2, self.many_small.chunk(400)?),
+        };
+        self.series[index].p50.0.push(histogram.quantile(0.5) as f64);
         Ok(())
+    }
+
+    /// What the last turn of the yardstick of this workload gave.
+    fn last(&self, workload: Workload) -> f64 {
+        let series = match workload.rows {
+            1 if workload.depth > 1 => &self.series[4].rate,
+            1 => &self.series[0].p50,
+            32 => &self.series[3].p50,
+            _ => &self.series[2].p50,
+        };
+        series.0.last().copied().unwrap_or(f64::NAN)
     }
 }
 
@@ -144,14 +162,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let table = |name, row_bytes| Table::fill(&client, name, row_bytes, arguments.table_mib << 20);
         let read = [(64, table("read", 64)?), (512, table("read", 512)?), (128, table("read", 128)?)];
         let tables = Tables { read, written: [(64, table("written", 64)?), (128, table("written", 128)?)] };
-        shard.hold();
+        let bench = Bench { shard: &shard, client: &client, tables: &tables, clock };
         for _ in 0..arguments.rounds.max(1) {
-            yardsticks.turn()?;
-            shard.resume();
-            turn(arguments, &client, &tables, clock, &mut measured)?;
-            shard.hold();
+            bench.round(arguments, &mut yardsticks, &mut measured)?;
         }
-        shard.resume();
         Ok(())
     })?;
     collect(&yardsticks, &measured, arguments, &mut figures);
@@ -172,30 +186,40 @@ struct Tables {
     written: [(usize, Table); 2],
 }
 
-/// One turn of every workload.
-#[allow(clippy::cast_precision_loss)] // nanoseconds
-fn turn(
-    arguments: &Arguments,
-    client: &Client,
-    tables: &Tables,
+struct Bench<'a> {
+    shard: &'a Shard,
+    client: &'a Client,
+    tables: &'a Tables,
     clock: Clock,
-    measured: &mut [Measured],
-) -> Result<()> {
-    for (case, series) in CASES.iter().zip(measured) {
-        let fits = |table: &&(usize, Table)| table.0 == case.workload.row_bytes;
-        let among = if case.workload.kind == Kind::Put { &tables.written[..] } else { &tables.read[..] };
-        let Some((_, table)) = among.iter().find(fits).filter(|_| wanted(arguments, case)) else {
-            continue;
-        };
-        let mut run = Run::new(client, table, case.workload, clock);
-        let count = (TURN_BYTES / (case.workload.rows * case.workload.row_bytes)).min(TURN_REQUESTS);
-        run.chunk(count / 8)?;
-        let (latencies, rate) = run.chunk(count)?;
-        series.p50.0.push(latencies.quantile(0.5) as f64);
-        series.p99.0.push(latencies.quantile(0.99) as f64);
-        series.rate.0.push(rate);
+}
+
+impl Bench<'_> {
+    /// One turn of every workload, each right after its yardstick.
+    #[allow(clippy::cast_precision_loss)] // nanoseconds
+    fn round(&self, arguments: &Arguments, yardsticks: &mut Yardsticks<'_>, measured: &mut [Measured]) -> Result<()> {
+        for (case, series) in CASES.iter().zip(measured) {
+            let workload = case.workload;
+            let fits = |table: &&(usize, Table)| table.0 == workload.row_bytes;
+            let among = if workload.kind == Kind::Put { &self.tables.written[..] } else { &self.tables.read[..] };
+            let Some((_, table)) = among.iter().find(fits).filter(|_| wanted(arguments, case)) else {
+                continue;
+            };
+            self.shard.hold();
+            yardsticks.turn(workload)?;
+            self.shard.resume();
+            let mut run = Run::new(self.client, table, workload, self.clock);
+            let count = (TURN_BYTES / (workload.rows * workload.row_bytes)).min(TURN_REQUESTS);
+            run.chunk(count / 8)?;
+            let (latencies, rate) = run.chunk(count)?;
+            let p50 = latencies.quantile(0.5) as f64;
+            series.p50.0.push(p50);
+            series.p99.0.push(latencies.quantile(0.99) as f64);
+            series.rate.0.push(rate);
+            let told = if workload.depth > 1 && workload.rows == 1 { rate } else { p50 };
+            series.ratio.0.push(told / yardsticks.last(workload));
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn changes(arguments: &Arguments, lanes: u32) -> Changes {
@@ -265,20 +289,22 @@ fn collect(
         put(format!("{}_p99_ns", case.name), series.p99.median());
         put(format!("{}_per_s", case.name), series.rate.median().round());
     }
-    let p50 =
-        |name: &str| CASES.iter().zip(measured).find(|(c, _)| c.name == name).map_or(f64::NAN, |(_, m)| m.p50.median());
-    let rate = |name: &str| {
-        CASES.iter().zip(measured).find(|(c, _)| c.name == name).map_or(f64::NAN, |(_, m)| m.rate.median())
-    };
-    let ratios = [
-        ("get_1x64_d1_to_pingpong", p50("get_1x64_d1") / one.p50.median()),
-        ("get_1x64_d32_to_handoff", rate("get_1x64_d32") / hand_off.rate.median()),
-        ("get_512x128_d1_to_gather", p50("get_512x128_d1") / many_small.p50.median()),
-        ("put_to_get_1x64_d1", p50("put_1x64_d1") / p50("get_1x64_d1")),
-        ("update_to_put_1x64_d1", p50("update_1x64_d1") / p50("put_1x64_d1")),
-    ];
-    for (name, ratio) in ratios {
-        put(format!("ratio_{name}"), (ratio * 1000.0).round() / 1000.0);
+    let find = |name: &str| CASES.iter().zip(measured).find(|(case, _)| case.name == name).map(|(_, m)| m);
+    let mut ratio = |name: &str, value: f64| put(format!("ratio_{name}"), (value * 1000.0).round() / 1000.0);
+    for (name, of) in [
+        ("get_1x64_d1", "pingpong"),
+        ("get_1x64_d32", "handoff"),
+        ("get_32x512_d1", "gather"),
+        ("get_512x128_d1", "gather"),
+    ] {
+        ratio(&format!("{name}_to_{of}"), find(name).map_or(f64::NAN, |m| m.ratio.median()));
+    }
+    for (above, below) in [("put_1x64_d1", "get_1x64_d1"), ("update_1x64_d1", "put_1x64_d1")] {
+        if let (Some(above_of), Some(below_of)) = (find(above), find(below)) {
+            // Of the same round: the two are taken within a few tens of milliseconds.
+            let pairs = above_of.p50.0.iter().zip(&below_of.p50.0).map(|(a, b)| a / b).collect();
+            ratio(&format!("{above}_to_{below}"), Series(pairs).median());
+        }
     }
 }
 
