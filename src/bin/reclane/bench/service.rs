@@ -5,9 +5,9 @@ use super::host::{end_with_parent, pin};
 use reclane::engine::{Client, Server, builtin_store};
 use reclane::error::{Error, Result, Status};
 use reclane::options::{Options, Settings, Side};
+use reclane::sync::Arc;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 
 /// The role of the other process.
 pub const ROLE: &str = "shard";
