@@ -130,10 +130,11 @@ format_c() { c_files | xargs -0 clang-format --dry-run -Werror; }
 shell_scripts() { find scripts ctests .ci -type f \( -name '*.sh' -o -path '.ci/run' \) -print0; }
 check_shell() { shell_scripts | xargs -0 shellcheck --severity=warning --external-sources --source-path=SCRIPTDIR/..; }
 
-rust_docs() { RUSTDOCFLAGS=-Dwarnings cargo doc --locked --no-deps --lib; }
+# The comments are for those who work on the crate, so they may link to what is private.
+rust_docs() { RUSTDOCFLAGS=-Dwarnings cargo doc --locked --no-deps --lib --document-private-items; }
 
 # --show-output: what a passing test says of itself, for a skip's reason.
-rust_tests() { cargo test --locked "$@" -- --show-output; }
+rust_tests() { cargo test --locked --no-fail-fast "$@" -- --show-output; }
 
 build_examples() {
     cmake -S examples -B "$target/test-examples" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$prefix" &&

@@ -9,6 +9,8 @@
 
 // The comments are written for the header: each names the lifetimes and sizes that the caller vouches for.
 #![allow(clippy::missing_safety_doc)]
+// In the header's comments `keys[i]` is an element, not a link.
+#![allow(rustdoc::broken_intra_doc_links)]
 // The names are those of the header, so that a reader finds one by the other.
 #![allow(non_camel_case_types)]
 

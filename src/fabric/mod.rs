@@ -18,7 +18,7 @@
 //! - **Generations.** A connection attempt names its generation; completions of an older generation are never
 //!   delivered after [`Qp::modify`] to RESET.
 //!
-//! The suite in [`conformance`] checks this on every provider.
+//! The suite in `conformance` checks this on every provider.
 
 mod address;
 #[cfg(test)]
@@ -57,7 +57,7 @@ pub trait Fabric: Debug + Send + Sync + Sized + 'static {
     /// What this instance can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// Allocates zeroed memory and registers it. The address peers use ([`Region::iova`]) never changes.
+    /// Allocates zeroed memory and registers it. The address peers use ([`RegionAddress::iova`]) never changes.
     ///
     /// # Errors
     /// `OsError` or `ResourceLimit` when the memory cannot be had or locked.

@@ -1,7 +1,7 @@
 //! The client's side of the operations: checks, splitting over shards and requests, and bringing rows home in order.
 //!
-//! A request whose keys all go to one shard and fit one slot takes the short way ([`single`]): it lives in its slot,
-//! and costs two atomic read-modify-writes, no allocation and no clock. Any other is a [`batch`] of parts, which go to
+//! A request whose keys all go to one shard and fit one slot takes the short way (`single`): it lives in its slot,
+//! and costs two atomic read-modify-writes, no allocation and no clock. Any other is a `batch` of parts, which go to
 //! their shards in parallel and are driven by the caller's own `query` and `wait`.
 
 mod batch;

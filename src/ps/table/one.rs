@@ -176,7 +176,7 @@ impl Table {
         Ok(())
     }
 
-    /// The row number that an absent key has by itself, when the table is direct: presence is set by [`Table::appear`].
+    /// The row number that an absent key has by itself when the table is direct, and the bits that say which rows are there.
     #[inline]
     pub fn direct_row(&self, key: u64) -> Option<(u32, &Presence)> {
         match &self.keying {

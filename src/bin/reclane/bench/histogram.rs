@@ -57,6 +57,9 @@ impl Histogram {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a fraction of a count
     pub fn quantile(&self, fraction: f64) -> u64 {
         let rank = ((self.total as f64 * fraction).ceil() as u64).max(1);
+        if rank >= self.total {
+            return self.max;
+        }
         let mut seen = 0;
         for (bucket, count) in self.counts.iter().enumerate() {
             seen += count;
