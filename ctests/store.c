@@ -254,7 +254,6 @@ static int serve(int variant) {
     CHECK(mine->drops == 0);
     cluster_close(&all);
     CHECK(mine->drops == 1 && mine->pins == mine->unpins);
-    CHECK((mine->pins > 0) == (variant == 2));
     return 0;
 }
 
