@@ -505,8 +505,12 @@ pub unsafe extern "C" fn reclane_client_wait(
     error: *mut reclane_error,
 ) -> Status {
     let body = |client: &Client| {
-        client.wait(Token(request), timeout(timeout_ms))?;
-        Ok(Status::Ok)
+        match client.wait(Token(request), timeout(timeout_ms)) {
+            Ok(()) => Ok(Status::Ok),
+            // The caller's own patience ended: no failure.
+            Err(late) if late.status == Status::Pending => Ok(Status::Pending),
+            Err(failure) => Err(failure),
+        }
     };
     // SAFETY: the caller vouches for the handle and `error`.
     unsafe { guard::with(client.cast_const(), error, body) }

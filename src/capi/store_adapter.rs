@@ -280,3 +280,182 @@ impl Store for CallbackStore {
         answer(unsafe { run(self.table.user_data, worker, code, argument.as_ptr()) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::ptr;
+
+    /// Four rows of two floats; row 1 has no value, and `pin_rows` of key 9 names memory that is not backed.
+    struct Host {
+        rows: [[f32; 2]; 4],
+        stranger: [f32; 2],
+        unpinned: Vec<u64>,
+        added: Vec<f32>,
+        strides: Vec<usize>,
+    }
+
+    unsafe extern "C-unwind" fn init(
+        _: *mut c_void,
+        _: u32,
+        _: *const reclane_table_options,
+        table: *mut u32,
+    ) -> c_int {
+        // SAFETY: the adapter's own variable.
+        unsafe { table.write(70_000) };
+        0
+    }
+
+    unsafe extern "C-unwind" fn shape(_: *mut c_void, table: u32, dim: *mut u32) -> c_int {
+        // SAFETY: the adapter's own variable.
+        unsafe { dim.write(if table == 3 { 0 } else { 2 }) };
+        0
+    }
+
+    unsafe extern "C-unwind" fn get(
+        _: *mut c_void,
+        _: u32,
+        _: u32,
+        _: *const u64,
+        _: usize,
+        _: *mut f32,
+        _: u32,
+        _: *mut u32,
+    ) -> c_int {
+        12
+    }
+
+    unsafe extern "C-unwind" fn pin(
+        host: *mut c_void,
+        _: u32,
+        _: u32,
+        keys: *const u64,
+        count: usize,
+        rows: *mut reclane_row,
+        _: u32,
+        token: *mut u64,
+    ) -> c_int {
+        // SAFETY: the test's own host; no other reference is alive during the call.
+        let host = unsafe { &*host.cast::<Host>() };
+        for i in 0..count {
+            // SAFETY: `count` keys.
+            let key = unsafe { *keys.add(i) };
+            let address = match usize::try_from(key).unwrap() {
+                1 => ptr::null(),
+                9 => ptr::from_ref(&host.stranger).cast::<c_void>(),
+                at => ptr::from_ref(&host.rows[at]).cast::<c_void>(),
+            };
+            // SAFETY: `count` rows.
+            unsafe { rows.add(i).write(reclane_row { address }) };
+        }
+        // SAFETY: the adapter's own variable.
+        unsafe { token.write(77) };
+        0
+    }
+
+    unsafe extern "C-unwind" fn unpin(host: *mut c_void, _: u32, token: u64) {
+        // SAFETY: as above.
+        unsafe { &mut *host.cast::<Host>() }.unpinned.push(token);
+    }
+
+    unsafe extern "C-unwind" fn add(
+        host: *mut c_void,
+        _: u32,
+        _: u32,
+        _: *const u64,
+        count: usize,
+        rows: *const f32,
+        stride: usize,
+        dim: u32,
+    ) -> c_int {
+        // SAFETY: as above.
+        let host = unsafe { &mut *host.cast::<Host>() };
+        host.strides.push(stride);
+        for i in 0..count {
+            for j in 0..dim as usize {
+                // SAFETY: `count` rows of `dim` floats, `stride` bytes apart.
+                host.added.push(unsafe { rows.byte_add(i * stride).add(j).read_unaligned() });
+            }
+        }
+        0
+    }
+
+    fn store(host: &mut Host) -> CallbackStore {
+        // SAFETY: zero is a valid value of it.
+        let mut face: reclane_store = unsafe { core::mem::zeroed() };
+        face.struct_size = 120;
+        face.init_table = Some(init);
+        face.table_shape = Some(shape);
+        face.get_flat = Some(get);
+        face.pin_rows = Some(pin);
+        face.unpin_rows = Some(unpin);
+        face.backing_base = ptr::from_ref(&host.rows).cast::<c_void>();
+        face.backing_bytes = size_of_val(&host.rows) as u64;
+        face.user_data = ptr::from_mut(host).cast::<c_void>();
+        // SAFETY: a whole struct; the host outlives the store in each test.
+        unsafe { CallbackStore::from_c(&raw const face) }.unwrap()
+    }
+
+    fn host() -> Host {
+        Host { rows: [[1.0; 2]; 4], stranger: [2.0; 2], unpinned: Vec::new(), added: Vec::new(), strides: Vec::new() }
+    }
+
+    #[test]
+    fn pinned_rows_must_lie_in_the_backing_region() {
+        let mut host = host();
+        let store = store(&mut host);
+        let mut rows = Vec::new();
+        assert_eq!(store.pin(0, TableTag(0), &[0, 1, 3], &mut rows), Ok(77));
+        assert!(rows[1].address.is_null() && !rows[2].address.is_null() && rows[0].bytes == 8);
+        rows.clear();
+        assert_eq!(store.pin(0, TableTag(0), &[0, 9], &mut rows), Err(RpcStatus::InternalError));
+        assert!(rows.is_empty());
+        drop(store);
+        // What was refused was let go again.
+        assert_eq!(host.unpinned, [77]);
+    }
+
+    #[test]
+    fn answers_that_cannot_be_are_failures() {
+        let mut host = host();
+        let store = store(&mut host);
+        let spec = TableSpec {
+            name: "t".to_owned(),
+            num_embeddings: 0,
+            dim: 2,
+            optimizer: crate::wire::payload::Optimizer::Sgd,
+            learning_rate: 1.0,
+            epsilon: 0.0,
+            initial_accumulator: 0.0,
+        };
+        assert_eq!(store.init_table(0, &spec), Err(RpcStatus::InternalError));
+        assert_eq!(store.shape(TableTag(3)), None);
+        let mut room = [0_u8; 8];
+        // SAFETY: room for one row.
+        let got = unsafe { store.get(0, TableTag(0), &[0], &[], room.as_mut_ptr()) };
+        assert_eq!(got, Err(RpcStatus::InternalError));
+        let rows = RowsIn { first: room.as_ptr(), stride: 8, row_bytes: 8 };
+        // SAFETY: one row.
+        let put = unsafe { store.put(0, TableTag(0), &[0], rows) };
+        assert_eq!(put, Err(RpcStatus::InternalError));
+        assert_eq!(store.command(0, &Command::Clear), Err(RpcStatus::InternalError));
+    }
+
+    /// UPDATE brings blocks of key and row, so the rows have gaps; a store that takes dense rows only gets a copy.
+    #[test]
+    fn a_store_that_takes_dense_rows_gets_them_without_the_gaps() {
+        let mut host = host();
+        let blocks: [[f32; 4]; 2] = [[-1.0, -1.0, 1.0, 2.0], [-1.0, -1.0, 3.0, 4.0]];
+        let rows = RowsIn { first: ptr::from_ref(&blocks[0][2]).cast::<u8>(), stride: 16, row_bytes: 8 };
+        let mut store = store(&mut host);
+        store.table.update_flat = Some(add);
+        // SAFETY: two rows, 16 bytes apart.
+        assert_eq!(unsafe { store.update(0, TableTag(0), &[5, 6], rows, false) }, Ok(()));
+        store.table.update = Some(add);
+        // SAFETY: as above.
+        assert_eq!(unsafe { store.update(0, TableTag(0), &[5, 6], rows, false) }, Ok(()));
+        drop(store);
+        assert_eq!(host.strides, [8, 16]);
+        assert_eq!(host.added, [1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0]);
+    }
+}
