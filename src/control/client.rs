@@ -282,7 +282,11 @@ impl ControlClient {
             filler.fill(tokio::time::timeout(GOODBYE_TIMEOUT, goodbye).await.is_ok_and(|answer| answer.is_ok()));
         });
         if slot.wait() != Some(true) {
-            tracing::warn!(event = "control_goodbye_failed", address = self.shared.address);
+            crate::event!(
+                crate::observe::Level::WARN,
+                crate::observe::events::CONTROL_GOODBYE_FAILED,
+                address = self.shared.address
+            );
         }
     }
 
@@ -292,7 +296,11 @@ impl ControlClient {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!(event = "control_thread_panicked", address = self.shared.address);
+            crate::event!(
+                crate::observe::Level::ERROR,
+                crate::observe::events::CONTROL_THREAD_PANICKED,
+                address = self.shared.address
+            );
         }
     }
 

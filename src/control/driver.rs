@@ -35,7 +35,12 @@ pub(super) async fn keep(shared: &Shared, first: Joined) {
         shared.link.send_replace(Link::Down(Failure::Unreachable(why.clone())));
         let event = lock(&shared.view).lost();
         if event.is_some() {
-            tracing::warn!(event = "control_plane_lost", address = shared.address, reason = why);
+            crate::event!(
+                crate::observe::Level::WARN,
+                crate::observe::events::CONTROL_PLANE_LOST,
+                address = shared.address,
+                reason = why
+            );
         }
         shared.events.push(event);
     }
@@ -53,7 +58,12 @@ async fn join_again(shared: &Shared, role: Role) -> Joined {
                 if attempt == 0
                     && let Failure::Refused(refusal) = &failure
                 {
-                    tracing::warn!(event = "control_plane_refuses", address = shared.address, reason = refusal.message);
+                    crate::event!(
+                        crate::observe::Level::WARN,
+                        crate::observe::events::CONTROL_PLANE_REFUSES,
+                        address = shared.address,
+                        reason = refusal.message
+                    );
                 }
                 shared.link.send_replace(Link::Down(failure));
             }
@@ -94,7 +104,7 @@ async fn attend(shared: &Shared, joined: Joined, is_first: bool) -> String {
                 shared.link.send_replace(Link::Up(up.clone()));
                 let event = lock(&shared.view).back(is_first);
                 if event.is_some() {
-                    tracing::info!(event = "control_plane_back", address = shared.address);
+                    crate::event!(crate::observe::Level::INFO, crate::observe::events::CONTROL_PLANE_BACK, address = shared.address);
                 }
                 shared.events.push(event);
             }
@@ -140,7 +150,12 @@ where
 {
     while let Err(status) = call().await {
         if let Failure::Refused(refusal) = failure(&status) {
-            tracing::warn!(event = "control_refill_refused", address = shared.address, reason = refusal.message);
+            crate::event!(
+                crate::observe::Level::WARN,
+                crate::observe::events::CONTROL_REFILL_REFUSED,
+                address = shared.address,
+                reason = refusal.message
+            );
             return;
         }
         tokio::time::sleep(REFILL_PAUSE).await;

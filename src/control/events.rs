@@ -34,7 +34,12 @@ impl Events {
                 inner.queue.pop_front();
                 inner.dropped += 1;
                 if inner.dropped.is_power_of_two() {
-                    tracing::warn!(event = "control_events_dropped", count = inner.dropped, "nobody takes the events");
+                    crate::event!(
+                        crate::observe::Level::WARN,
+                        crate::observe::events::CONTROL_EVENTS_DROPPED,
+                        count = inner.dropped,
+                        "nobody takes the events"
+                    );
                 }
             }
             inner.queue.push_back(event);

@@ -57,7 +57,7 @@ impl ControlPlane {
             // Every connection and call ends here; nothing outlives the thread.
             drop(runtime);
         })?;
-        tracing::info!(event = "control_plane_listening", address = %local, deployment = identity.deployment_id);
+        crate::event!(crate::observe::Level::INFO, crate::observe::events::CONTROL_PLANE_LISTENING, address = %local, deployment = identity.deployment_id);
         Ok(ControlPlane { port: local.port(), stop: Some(stop), thread: Some(thread) })
     }
 
@@ -79,7 +79,11 @@ impl Drop for ControlPlane {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!(event = "control_plane_panicked", port = self.port);
+            crate::event!(
+                crate::observe::Level::ERROR,
+                crate::observe::events::CONTROL_PLANE_PANICKED,
+                port = self.port
+            );
         }
     }
 }
@@ -94,7 +98,7 @@ async fn serve(hub: crate::sync::Arc<Hub>, listener: tokio::net::TcpListener, li
     tokio::select! {
         outcome = server => {
             if let Err(error) = outcome {
-                tracing::error!(event = "control_plane_failed", %error);
+                crate::event!(crate::observe::Level::ERROR, crate::observe::events::CONTROL_PLANE_FAILED, %error);
             }
         }
         () = hub.keep_time() => {}

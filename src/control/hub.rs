@@ -89,7 +89,12 @@ impl Hub {
                 Action::Tell(session, notice) => {
                     let deaf = inner.streams.get(&session).is_some_and(|stream| stream.try_send(notice).is_err());
                     if deaf {
-                        tracing::warn!(event = "control_member_deaf", session = session.0, "does not read its notices");
+                        crate::event!(
+                            crate::observe::Level::WARN,
+                            crate::observe::events::CONTROL_MEMBER_DEAF,
+                            session = session.0,
+                            "does not read its notices"
+                        );
                         inner.streams.remove(&session);
                         actions.extend(inner.plane.handle(now, Input::Gone(session)));
                     }

@@ -41,7 +41,12 @@ impl Stream for Incoming {
             }
             match ready!(self.listener.poll_accept(cx)) {
                 Ok((stream, _)) if self.live.load(Ordering::Relaxed) >= CONNECTIONS_MAX => {
-                    tracing::warn!(event = "control_connection_refused", connections = CONNECTIONS_MAX, "too many");
+                    crate::event!(
+                        crate::observe::Level::WARN,
+                        crate::observe::events::CONTROL_CONNECTION_REFUSED,
+                        connections = CONNECTIONS_MAX,
+                        "too many"
+                    );
                     drop(stream);
                 }
                 Ok((stream, _)) => {
@@ -52,7 +57,7 @@ impl Stream for Incoming {
                     return Poll::Ready(Some(Ok(Connection { stream, live: self.live.clone(), first })));
                 }
                 Err(error) => {
-                    tracing::warn!(event = "control_accept_failed", %error, "trying again");
+                    crate::event!(crate::observe::Level::WARN, crate::observe::events::CONTROL_ACCEPT_FAILED, %error, "trying again");
                     self.pause = Some(Box::pin(sleep(ACCEPT_PAUSE)));
                 }
             }

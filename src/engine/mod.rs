@@ -5,6 +5,7 @@
 
 mod client;
 mod connect;
+mod log;
 mod server;
 mod store;
 

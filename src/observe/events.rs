@@ -55,3 +55,50 @@ pub const CONTROL_PLANE_BACK: &str = "control_plane_back";
 pub const EVENTS_DROPPED: &str = "events_dropped";
 /// An invariant of the library does not hold. Please report it.
 pub const BUG: &str = "bug";
+
+/// A shard says that it is about to leave.
+pub const SHARD_DRAINING: &str = "shard_draining";
+/// A client has lanes to every shard.
+pub const CLIENT_READY: &str = "client_ready";
+/// A shard let a client's lanes in.
+pub const CLIENT_ADMITTED: &str = "client_admitted";
+/// A shard did not let a client's lanes in; `error` says why.
+pub const CLIENT_REFUSED: &str = "client_refused";
+/// A poll thread dropped lanes whose client is gone.
+pub const LANES_DROPPED: &str = "lanes_dropped";
+/// A server was closed while a handler had not returned; its thread is left behind.
+pub const SERVER_ABANDONED: &str = "server_abandoned";
+/// A stopping shard could not tell the control plane first.
+pub const DRAINING_NOT_PUBLISHED: &str = "draining_not_published";
+/// The built-in store refused or failed a request; the message says which and why.
+pub const STORE_REFUSED: &str = "store_refused";
+/// The shm fabric cannot accept links any more.
+pub const SHM_ACCEPT_FAILED: &str = "shm_accept_failed";
+/// The shm fabric refused a process that dialled; `error` says why.
+pub const SHM_PEER_REFUSED: &str = "shm_peer_refused";
+/// A link between two processes ended; `why` says how.
+pub const SHM_LINK_CLOSED: &str = "shm_link_closed";
+/// A peer shut the way by which it wakes an idle poll thread.
+pub const SHM_BELL_SHUT: &str = "shm_bell_shut";
+/// The control plane serves.
+pub const CONTROL_PLANE_LISTENING: &str = "control_plane_listening";
+/// The control plane refused a call; the fields say whose and why.
+pub const CONTROL_PLANE_REFUSES: &str = "control_plane_refuses";
+/// The control plane cannot serve any more.
+pub const CONTROL_PLANE_FAILED: &str = "control_plane_failed";
+/// The control plane's thread panicked.
+pub const CONTROL_PLANE_PANICKED: &str = "control_plane_panicked";
+/// The control plane could not accept a connection.
+pub const CONTROL_ACCEPT_FAILED: &str = "control_accept_failed";
+/// The control plane closed a connection that broke its rules.
+pub const CONTROL_CONNECTION_REFUSED: &str = "control_connection_refused";
+/// A member does not read its events and is taken for dead.
+pub const CONTROL_MEMBER_DEAF: &str = "control_member_deaf";
+/// A restarted control plane refused what this member told it again.
+pub const CONTROL_REFILL_REFUSED: &str = "control_refill_refused";
+/// A member's control thread panicked.
+pub const CONTROL_THREAD_PANICKED: &str = "control_thread_panicked";
+/// Events that nobody took were dropped.
+pub const CONTROL_EVENTS_DROPPED: &str = "control_events_dropped";
+/// A member could not say that it leaves.
+pub const CONTROL_GOODBYE_FAILED: &str = "control_goodbye_failed";

@@ -427,5 +427,12 @@ fn report_panic(panic: &(dyn core::any::Any + Send), shard: u16, header: &Reques
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("a panic without a message");
-    tracing::error!(event = "handler_exception", shard, op = header.op, table = header.table, error = text);
+    crate::event!(
+        crate::observe::Level::ERROR,
+        crate::observe::events::HANDLER_EXCEPTION,
+        shard,
+        op = header.op,
+        table = header.table,
+        error = text
+    );
 }

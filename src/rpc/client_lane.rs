@@ -103,8 +103,9 @@ impl<F: Fabric> ClientLane<F> {
         drop(life);
         if first {
             let refused = self.parts.qp.modify(QpState::Err);
-            tracing::warn!(
-                event = "lane_dirty",
+            crate::event!(
+                crate::observe::Level::WARN,
+                crate::observe::events::LANE_DIRTY,
                 shard = self.parts.shard,
                 lane = self.parts.lane,
                 generation = self.parts.generation,

@@ -64,7 +64,13 @@ impl<F: Fabric> Core<F> {
         let (listener, heard) = (Arc::clone(&shared), Arc::clone(&control));
         let events = start("reclane-events", move || listen(&listener, &heard))?;
         let session = Mutex::new(Some(Session { control, events }));
-        tracing::info!(event = "client_ready", client_id, shards = settings.num_shards, fabric = F::NAME);
+        crate::event!(
+            crate::observe::Level::INFO,
+            crate::observe::events::CLIENT_READY,
+            client_id,
+            shards = settings.num_shards,
+            fabric = F::NAME
+        );
         Ok(Core { shared, session, client_id, lane_bytes, fabric })
     }
 
@@ -252,9 +258,15 @@ fn listen<F: Fabric>(shared: &Shared<F>, control: &ControlClient) {
                     channel.lanes().iter().for_each(|lane| lane.fail(reason));
                 }
             }
-            Some(Event::ServerDraining(shard)) => tracing::info!(event = "shard_draining", shard = shard.0),
-            Some(Event::ControlPlaneLost) => tracing::warn!(event = "control_plane_lost"),
-            Some(Event::ControlPlaneBack) => tracing::info!(event = "control_plane_back"),
+            Some(Event::ServerDraining(shard)) => {
+                crate::event!(crate::observe::Level::INFO, crate::observe::events::SHARD_DRAINING, shard = shard.0)
+            }
+            Some(Event::ControlPlaneLost) => {
+                crate::event!(crate::observe::Level::WARN, crate::observe::events::CONTROL_PLANE_LOST)
+            }
+            Some(Event::ControlPlaneBack) => {
+                crate::event!(crate::observe::Level::INFO, crate::observe::events::CONTROL_PLANE_BACK)
+            }
             Some(Event::MemberLeft { .. } | Event::LanesPublished { .. } | Event::ServerReady(_)) | None => {}
         }
     }

@@ -7,13 +7,16 @@ mod open;
 pub use buffer::Buffer;
 
 use self::core::Core;
+use super::log::sink;
 use super::{Request, Token};
 use crate::error::{Error, Result, Status};
 use crate::fabric::shm::{Shm, ShmOptions};
 use crate::ids::TableTag;
 use crate::lane::LaneState;
+use crate::observe::Guard;
 use crate::options::{FabricKind, Settings};
 use crate::ps::client::Borrowed;
+use crate::sync::Arc;
 use crate::wire::payload::{Command, TableSpec};
 use ::core::time::Duration;
 
@@ -53,6 +56,8 @@ pub struct ClientStats {
 #[derive(Debug)]
 pub struct Client {
     face: Face,
+    /// Last, so that what the rest says while it is dropped is still written.
+    _log: Option<Arc<Guard>>,
 }
 
 #[derive(Debug)]
@@ -67,10 +72,11 @@ impl Client {
     /// `StartupTimeout` naming the missing shards; PEER statuses when the deployment refuses this client;
     /// `FabricUnavailable`; CONTEXT statuses.
     pub fn open(settings: &Settings) -> Result<Client> {
+        let log = sink(settings)?;
         match settings.fabric {
             FabricKind::Shm => {
                 let fabric = Shm::open(shm_options(settings))?;
-                Ok(Client { face: Face::Shm(Core::open(fabric, settings)?) })
+                Ok(Client { face: Face::Shm(Core::open(fabric, settings)?), _log: log })
             }
             FabricKind::Verbs => Err(verbs_unavailable()),
         }

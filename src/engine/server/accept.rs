@@ -73,8 +73,7 @@ pub(super) fn admit<F: Fabric>(
     let region_bytes = geometry.server_region_bytes() + staging.map_or(0, |_| geometry.client_region_bytes());
     shared.lane_bytes.fetch_add(region_bytes as u64, Ordering::Relaxed);
     control.publish_lanes(Peer::Client(client), answer.encode())?;
-    tracing::info!(
-        event = "client_admitted",
+    crate::event!(crate::observe::Level::INFO, crate::observe::events::CLIENT_ADMITTED,
         shard = settings.shard_id,
         client = client.0,
         incarnation = %incarnation,

@@ -108,8 +108,9 @@ impl<F: Fabric> Core<F> {
         control.ready()?;
         drop(control);
         let settings = &core.shared.settings;
-        tracing::info!(
-            event = "server_ready_published",
+        crate::event!(
+            crate::observe::Level::INFO,
+            crate::observe::events::SERVER_READY_PUBLISHED,
             shard = settings.shard_id,
             shards = settings.num_shards,
             fabric = F::NAME,
@@ -151,7 +152,7 @@ impl<F: Fabric> Core<F> {
             if !self.shared.plane_lost.load(Ordering::Relaxed)
                 && let Err(error) = running.control.draining(timeout.min(DRAINING_TIMEOUT))
             {
-                tracing::warn!(event = "draining_not_published", error = %error);
+                crate::event!(crate::observe::Level::WARN, crate::observe::events::DRAINING_NOT_PUBLISHED, error = %error);
             }
         }
         self.shared.closing.store(true, Ordering::Relaxed);
@@ -173,7 +174,11 @@ impl<F: Fabric> Core<F> {
         if let Some(plane) = lock(&self.plane).take() {
             plane.stop();
         }
-        tracing::info!(event = "shutdown", shard = self.shared.settings.shard_id);
+        crate::event!(
+            crate::observe::Level::INFO,
+            crate::observe::events::SHUTDOWN,
+            shard = self.shared.settings.shard_id
+        );
         Ok(())
     }
 }
@@ -182,7 +187,7 @@ impl<F: Fabric> Drop for Core<F> {
     fn drop(&mut self) {
         // Handlers are the host's: when one does not return, its thread keeps what it needs alive, and nothing else.
         if let Err(error) = self.stop(Duration::from_secs(60)) {
-            tracing::error!(event = "server_abandoned", error = %error);
+            crate::event!(crate::observe::Level::ERROR, crate::observe::events::SERVER_ABANDONED, error = %error);
         }
     }
 }
@@ -274,12 +279,14 @@ fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
                 let started = start("reclane-admit", move || {
                     if let Err(error) = admit(&shared, &control, client, incarnation) {
                         let shard = shared.settings.shard_id;
-                        tracing::warn!(event = "client_refused", shard, client = client.0, error = %error);
+                        crate::event!(crate::observe::Level::WARN, crate::observe::events::CLIENT_REFUSED, shard, client = client.0, error = %error);
                     }
                 });
                 match started {
                     Ok(thread) => admissions.push(thread),
-                    Err(error) => tracing::error!(event = "client_refused", client = client.0, error = %error),
+                    Err(error) => {
+                        crate::event!(crate::observe::Level::ERROR, crate::observe::events::CLIENT_REFUSED, client = client.0, error = %error)
+                    }
                 }
             }
             Some(Event::MemberLeft { peer: Peer::Client(_), incarnation, .. }) => {
@@ -287,11 +294,11 @@ fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
             }
             Some(Event::ControlPlaneLost) => {
                 shared.plane_lost.store(true, Ordering::Relaxed);
-                tracing::warn!(event = "control_plane_lost");
+                crate::event!(crate::observe::Level::WARN, crate::observe::events::CONTROL_PLANE_LOST);
             }
             Some(Event::ControlPlaneBack) => {
                 shared.plane_lost.store(false, Ordering::Relaxed);
-                tracing::info!(event = "control_plane_back");
+                crate::event!(crate::observe::Level::INFO, crate::observe::events::CONTROL_PLANE_BACK);
             }
             Some(_) | None => {}
         }

@@ -7,8 +7,10 @@ mod queue;
 
 use self::core::Core;
 use super::client::{shm_options, verbs_unavailable};
+use super::log::sink;
 use crate::error::Result;
 use crate::fabric::shm::Shm;
+use crate::observe::Guard;
 use crate::options::{FabricKind, Settings};
 use crate::ps::{HandlerCounts, Store};
 use crate::sync::Arc;
@@ -35,6 +37,8 @@ pub struct ServerStats {
 #[derive(Debug)]
 pub struct Server {
     face: Face,
+    /// Last, so that what the rest says while it is dropped is still written.
+    _log: Option<Arc<Guard>>,
 }
 
 #[derive(Debug)]
@@ -52,10 +56,11 @@ impl Server {
     /// PEER statuses when the deployment refuses this shard (another one with its number, another layout, ...); CONTEXT
     /// statuses.
     pub fn start(settings: &Settings, store: Arc<dyn Store>) -> Result<Server> {
+        let log = sink(settings)?;
         match settings.fabric {
             FabricKind::Shm => {
                 let fabric = Shm::open(shm_options(settings))?;
-                Ok(Server { face: Face::Shm(Core::start(fabric, settings, store)?) })
+                Ok(Server { face: Face::Shm(Core::start(fabric, settings, store)?), _log: log })
             }
             FabricKind::Verbs => Err(verbs_unavailable()),
         }

@@ -294,7 +294,7 @@ impl<F: Fabric> Poller<F> {
             });
         }
         if dropped > 0 {
-            tracing::info!(event = "lanes_dropped", lanes = dropped);
+            crate::event!(crate::observe::Level::INFO, crate::observe::events::LANES_DROPPED, lanes = dropped);
             self.publish();
         }
     }

@@ -184,7 +184,7 @@ impl Hub {
                 Ok(socket) => socket,
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                        tracing::warn!(event = "shm_accept_failed", %error);
+                        crate::event!(crate::observe::Level::WARN, crate::observe::events::SHM_ACCEPT_FAILED, %error);
                         let fd = self.listener.as_raw_fd();
                         return sys::epoll_change(self.epoll.as_fd(), fd, 0, TOKEN_LISTEN).is_err();
                     }
@@ -199,7 +199,9 @@ impl Hub {
                         self.close(&link, &error.to_string());
                     }
                 }
-                Err(error) => tracing::warn!(event = "shm_peer_refused", %error),
+                Err(error) => {
+                    crate::event!(crate::observe::Level::WARN, crate::observe::events::SHM_PEER_REFUSED, %error)
+                }
             }
         }
         true
@@ -303,7 +305,13 @@ impl Hub {
             links.all.remove(&link.number);
             links.dialed.retain(|_, dialed| dialed.number != link.number);
         }
-        tracing::debug!(event = "shm_link_closed", link = link.number, pid = link.pid, why);
+        crate::event!(
+            crate::observe::Level::DEBUG,
+            crate::observe::events::SHM_LINK_CLOSED,
+            link = link.number,
+            pid = link.pid,
+            why
+        );
         let qps: Vec<Arc<QpCore>> = lock(&self.qps).values().filter_map(Weak::upgrade).collect();
         for qp in qps {
             qp.link_closed(link, why);

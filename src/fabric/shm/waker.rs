@@ -118,7 +118,12 @@ impl ShmWaker {
         let state = lock(&self.state);
         let Some(bell) = state.bells.iter().find(|bell| bell.token == token) else { return };
         if !socket::drain(bell.listen.as_fd()) {
-            tracing::warn!(event = "shm_bell_shut", link = bell.link, "a peer shut its bell and is no longer heard");
+            crate::event!(
+                crate::observe::Level::WARN,
+                crate::observe::events::SHM_BELL_SHUT,
+                link = bell.link,
+                "a peer shut its bell and is no longer heard"
+            );
             sys::epoll_remove(self.epoll.as_fd(), bell.listen.as_raw_fd());
         }
     }

@@ -263,8 +263,20 @@ impl BuiltinStore {
     fn report(&self, table: &Table, stopped: &Stopped) -> RpcStatus {
         let (shard, name) = (self.options.shard, table.spec.name.as_str());
         match stopped {
-            Stopped::Memory(error) => tracing::error!(shard, table = name, "a new row has no memory: {error}"),
-            Stopped::Pinned => tracing::error!(shard, table = name, "a row stayed pinned for too long to be written"),
+            Stopped::Memory(error) => crate::event!(
+                crate::observe::Level::ERROR,
+                crate::observe::events::STORE_REFUSED,
+                shard,
+                table = name,
+                "a new row has no memory: {error}"
+            ),
+            Stopped::Pinned => crate::event!(
+                crate::observe::Level::ERROR,
+                crate::observe::events::STORE_REFUSED,
+                shard,
+                table = name,
+                "a row stayed pinned for too long to be written"
+            ),
         }
         RpcStatus::InternalError
     }
@@ -291,7 +303,12 @@ impl Drop for BuiltinStore {
 impl Store for BuiltinStore {
     fn init_table(&self, _worker: u32, spec: &TableSpec) -> core::result::Result<TableTag, RpcStatus> {
         if let Some(problem) = spec.problem() {
-            tracing::warn!(shard = self.options.shard, "INIT_TABLE refused: {problem}");
+            crate::event!(
+                crate::observe::Level::WARN,
+                crate::observe::events::STORE_REFUSED,
+                shard = self.options.shard,
+                "INIT_TABLE refused: {problem}"
+            );
             return Err(RpcStatus::InvalidPayload);
         }
         let mut names = lock(&self.names);
@@ -301,7 +318,13 @@ impl Store for BuiltinStore {
         // Tag 0 is the default table's, whether there is one or not.
         let tag = TableTag(u16::try_from(names.len() + 1).map_err(|_| RpcStatus::BatchTooLarge)?);
         self.add_table(tag, spec.clone()).map_err(|error| {
-            tracing::error!(shard = self.options.shard, table = spec.name, "INIT_TABLE failed: {error}");
+            crate::event!(
+                crate::observe::Level::ERROR,
+                crate::observe::events::STORE_REFUSED,
+                shard = self.options.shard,
+                table = spec.name,
+                "INIT_TABLE failed: {error}"
+            );
             RpcStatus::InternalError
         })?;
         names.insert(spec.name.clone(), tag);
@@ -381,7 +404,12 @@ impl Store for BuiltinStore {
 
     fn command(&self, worker: u32, command: &Command) -> core::result::Result<(), RpcStatus> {
         self.run_command(worker, command).map_err(|error| {
-            tracing::error!(shard = self.options.shard, "{command:?} failed: {error}");
+            crate::event!(
+                crate::observe::Level::ERROR,
+                crate::observe::events::STORE_REFUSED,
+                shard = self.options.shard,
+                "{command:?} failed: {error}"
+            );
             match error.status {
                 Status::InvalidArgument => RpcStatus::InvalidPayload,
                 _ => RpcStatus::InternalError,
