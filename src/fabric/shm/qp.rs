@@ -72,6 +72,9 @@ pub(super) struct QpCore {
     peer_regions: RwLock<Vec<PeerRegion>>,
 }
 
+/// What a peer is told of a queue pair that is closed in order; any other status means a failure.
+const CLOSED: WcStatus = WcStatus::WrFlush;
+
 /// What a fetch brought.
 struct Attachment {
     link: Arc<Link>,
@@ -382,8 +385,10 @@ impl QpCore {
     /// The handle is dropped.
     pub(super) fn close(&self) {
         self.hub.leave(self.number);
-        // ERR from any state always works.
-        let _ = self.modify(QpState::Err);
+        let control = lock(&self.control);
+        if self.state() != QpState::Err {
+            self.enter_error(control, None, Some(CLOSED));
+        }
         self.send_cq.purge(self.number);
         self.recv_cq.purge(self.number);
     }
@@ -520,19 +525,20 @@ impl QpCore {
         if control.nonce != nonce {
             return;
         }
-        let (status, detail) = if status == WcStatus::RemAccess.0 {
-            (WcStatus::RemAccess, "the peer broke the rules of this side's memory")
-        } else {
-            (WcStatus::RetryExc, "the peer's queue pair went to ERR or was closed")
+        let peer_closed = status == CLOSED.0;
+        let (status, detail) = match WcStatus(status) {
+            WcStatus::RemAccess => (WcStatus::RemAccess, "the peer broke the rules of this side's memory"),
+            CLOSED => (WcStatus::RetryExc, "the peer closed its queue pair"),
+            _ => (WcStatus::RetryExc, "the peer's queue pair went to ERR"),
         };
-        let cause = Cause { status, vendor_error: 0, peer_gone: false, detail: detail.to_owned() };
+        let cause = Cause { status, vendor_error: 0, peer_gone: false, peer_closed, detail: detail.to_owned() };
         self.lose_peer(control, link, cause);
     }
 
     /// A link ended.
     pub(super) fn link_closed(&self, link: &Arc<Link>, why: &str) {
         let detail = format!("process {} is gone: {why}", link.pid);
-        let cause = Cause { status: WcStatus::RetryExc, vendor_error: 0, peer_gone: true, detail };
+        let cause = Cause { status: WcStatus::RetryExc, vendor_error: 0, peer_gone: true, peer_closed: false, detail };
         self.lose_peer(lock(&self.control), link, cause);
     }
 
