@@ -210,7 +210,7 @@ fn a_stopped_client_holds_up_nobody() {
     let table = Table::open(&client, "t", 16);
     table.fill(&client);
     let mut worker = deployment.worker(&[]);
-    worker.signal(libc::SIGSTOP);
+    worker.freeze();
     let mut joiners = Vec::new();
     for round in 0..4_u64 {
         let mut joiner = Process::start("joiner", &deployment.changes);
@@ -219,7 +219,7 @@ fn a_stopped_client_holds_up_nobody() {
         while now().since_ns(start) < round * 2_000_000 {
             core::hint::spin_loop();
         }
-        joiner.signal(libc::SIGSTOP);
+        joiner.freeze();
         joiners.push(joiner);
         for key in 0..500 {
             table.versions(&[key], &table.get(&client, &[key]).expect("a GET"));
@@ -227,7 +227,7 @@ fn a_stopped_client_holds_up_nobody() {
         let late = deployment.client();
         Table::open(&late, "t", 16).put(&late, &[round], 3.0).expect("a PUT");
     }
-    worker.signal(libc::SIGCONT);
+    worker.thaw();
     let before = worker.number("done");
     until("the client that was stopped", || worker.number("done"), |done| *done > before + 20);
     drop((worker, joiners));

@@ -113,7 +113,7 @@ fn growing(client: &Client, table: Table) {
     }
 }
 
-fn buffer_rows<'a>(buffer: &'a Buffer, offset: usize, table: Table, keys: usize) -> &'a [f32] {
+fn buffer_rows(buffer: &Buffer, offset: usize, table: Table, keys: usize) -> &[f32] {
     // SAFETY: the callers read what a finished GET wrote or what they wrote themselves; nobody writes meanwhile.
     unsafe { core::slice::from_raw_parts(buffer.data().add(offset).cast(), keys * table.dim) }
 }
@@ -319,7 +319,7 @@ fn a_short_wait_leaves_the_request_as_it_is() {
     let (deployment, client, table) = small(&[]);
     let server = &deployment.servers[0];
     for keys in [vec![7_u64], (0..900).collect()] {
-        server.signal(libc::SIGSTOP);
+        server.freeze();
         let mut rows = vec![f32::NAN; keys.len() * table.dim];
         let target = Target::Memory { rows: rows.as_mut_ptr(), capacity: rows.len() };
         let token = submit(&client, &Request::Get { table: table.tag, keys: &keys, target });
@@ -327,7 +327,7 @@ fn a_short_wait_leaves_the_request_as_it_is() {
             assert_eq!(client.wait(token, Some(wait)).expect_err("stopped").status, Status::Pending);
             assert!(!client.query(token).expect("alive"));
         }
-        server.signal(libc::SIGCONT);
+        server.thaw();
         client.wait(token, None).expect("an answer");
         client.wait(token, Some(Duration::ZERO)).expect("it stays done");
         client.revoke(token).expect("once");
@@ -341,7 +341,7 @@ fn a_server_that_does_not_answer_ends_requests_by_the_timeout() {
     let buffer = client.allocate_buffer(4096).expect("a buffer");
     let keys: Vec<u64> = (0..900).collect();
     let mut rows = vec![7.0_f32; 900 * table.dim];
-    deployment.servers[0].signal(libc::SIGSTOP);
+    deployment.servers[0].freeze();
     let whole = Target::Memory { rows: rows.as_mut_ptr(), capacity: rows.len() };
     let target = Target::Buffer { region: &buffer, offset_bytes: 0 };
     let tokens = [
@@ -364,7 +364,7 @@ fn a_server_that_does_not_answer_ends_requests_by_the_timeout() {
     assert_eq!(client.stats().held_slots, 0);
     // The memory is the caller's again, whatever the server does when it goes on.
     rows.fill(8.0);
-    deployment.servers[0].signal(libc::SIGCONT);
+    deployment.servers[0].thaw();
     let server = &mut deployment.servers[0];
     until("lanes", || server.number("lanes"), |lanes| *lanes == 0);
     assert!(rows.iter().all(|value| *value == 8.0));

@@ -121,6 +121,19 @@ impl Process {
         assert_eq!(unsafe { libc::kill(self.pid().cast_signed(), signal) }, 0);
     }
 
+    /// SIGSTOP; returns when all of its threads stand still.
+    pub fn freeze(&self) {
+        self.signal(libc::SIGSTOP);
+        let mut status = 0;
+        // SAFETY: a plain system call; the process is our child and was not waited for yet.
+        let seen = unsafe { libc::waitpid(self.pid().cast_signed(), &raw mut status, libc::WUNTRACED) };
+        assert!(seen == self.pid().cast_signed() && libc::WIFSTOPPED(status), "process {} ended", self.pid());
+    }
+
+    pub fn thaw(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
     /// SIGKILL. Returns the moment before it.
     pub fn kill(&mut self) -> Tick {
         let at = now();

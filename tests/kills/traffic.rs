@@ -2,7 +2,7 @@
 
 use crate::rows::{KEYS, Table};
 use reclane::engine::{Client, Request, Target, Token};
-use reclane::error::{Error, Result};
+use reclane::error::{Error, Result, Status};
 use reclane::time::{Tick, now};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -24,7 +24,7 @@ pub const KINDS: [Kind; 5] = [Kind::GetOne, Kind::PutOne, Kind::UpdateSome, Kind
 pub struct Ended {
     pub kind: Kind,
     /// The errors that ended it, all of one moment: more than one when several requests were under way.
-    pub errors: Vec<Box<Error>>,
+    pub errors: Vec<Error>,
     pub at: Tick,
 }
 
@@ -53,14 +53,14 @@ pub fn work(client: &Client, table: Table, kind: Kind, keys: &[u64], stop: &Atom
             }
             Kind::Batch => table.get(client, keys).map(|rows| drop(table.versions(keys, &rows))),
         };
-        errors.extend(outcome.err());
+        errors.extend(outcome.err().map(|error| *error));
         done.fetch_add(u64::from(errors.is_empty()), Ordering::Relaxed);
     }
     Ended { kind, errors, at: now() }
 }
 
 /// A GET for each key, all under way at once. Every error of them; `NoSlot` is none.
-fn ring(client: &Client, table: Table, keys: &[u64]) -> Vec<Box<Error>> {
+fn ring(client: &Client, table: Table, keys: &[u64]) -> Vec<Error> {
     let submit = |key: &u64| -> Result<Token> {
         let request = Request::Get { table: table.tag, keys: core::slice::from_ref(key), target: Target::InPlace };
         // SAFETY: nothing of the caller's is written, and the key outlives the request.
@@ -79,7 +79,7 @@ fn ring(client: &Client, table: Table, keys: &[u64]) -> Vec<Box<Error>> {
             client.revoke(token).expect("it was not revoked yet");
             outcome
         });
-        errors.extend(outcome.err().filter(|error| error.status != reclane::error::Status::NoSlot));
+        errors.extend(outcome.err().map(|error| *error).filter(|error| error.status != Status::NoSlot));
     }
     errors
 }

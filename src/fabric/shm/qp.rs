@@ -4,13 +4,14 @@
 //! `control` and below, never `sender`: a long copy does not hold it up.
 
 use super::address::Address;
+use super::attach::{Attachment, attach};
 use super::cq::ShmCq;
 use super::hub::Hub;
 use super::link::{End, Link, Parcel, Pending, REGIONS_MAX};
 use super::memory::{Mapping, ShmRegion};
 use super::message::{Message, QpLife, Refusal};
 use super::post::Sender;
-use super::ring::{RING_ENTRIES_MAX, ReceiveRing, SendRing, ring_bytes};
+use super::ring::{RING_ENTRIES_MAX, ReceiveRing};
 use super::waker::{Bell, ShmWaker};
 use super::{fence, sys};
 use crate::error::{Error, Result, Status};
@@ -74,14 +75,6 @@ pub(super) struct QpCore {
 
 /// What a peer is told of a queue pair that is closed in order; any other status means a failure.
 const CLOSED: WcStatus = WcStatus::WrFlush;
-
-/// What a fetch brought.
-struct Attachment {
-    link: Arc<Link>,
-    regions: Vec<PeerRegion>,
-    bell: Option<Arc<Bell>>,
-    ring: Option<SendRing>,
-}
 
 fn nonce() -> Result<u64> {
     Ok(u64::from_le_bytes(sys::random().map_err(|error| Error::os("shm: no random numbers", &error))?))
@@ -574,37 +567,4 @@ fn check_exposable(region: &ShmRegion) -> Result<Arc<OwnedFd>> {
     region.shared().ok_or_else(|| {
         Error::new(Status::InvalidArgument, "shm: a region without remote access cannot be exposed to a peer")
     })
-}
-
-/// Checks and maps what the answer to a fetch brought. `bell`: whether its sleeper takes part in barriers.
-fn attach(
-    link: Arc<Link>,
-    regions: Vec<(RegionAddress, OwnedFd)>,
-    bell: Option<bool>,
-    ring_entries: u32,
-    fds: Vec<OwnedFd>,
-) -> core::result::Result<Attachment, String> {
-    let mut mapped = Vec::with_capacity(regions.len());
-    for (address, fd) in regions {
-        let mapping = link.map_region(&fd, &address).map_err(|why| format!("shm: process {}: {why}", link.pid))?;
-        mapped.push(PeerRegion { address, mapping });
-    }
-    let mut fds = fds.into_iter();
-    let missing = || "shm: the peer's answer lacks a descriptor".to_owned();
-    let bell = match bell {
-        Some(barrier) => {
-            let (page, ring) = (fds.next().ok_or_else(missing)?, fds.next().ok_or_else(missing)?);
-            Some(link.bell(&page, ring, barrier)?)
-        }
-        None => None,
-    };
-    let ring = match ring_entries {
-        0 => None,
-        1..=RING_ENTRIES_MAX => {
-            let fd = fds.next().ok_or_else(missing)?;
-            Some(SendRing::new(link.map(&fd, ring_bytes(ring_entries), true)?, ring_entries))
-        }
-        _ => return Err(format!("shm: the peer's ring of {ring_entries} entries is above {RING_ENTRIES_MAX}")),
-    };
-    Ok(Attachment { link, regions: mapped, bell, ring })
 }
