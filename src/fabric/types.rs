@@ -203,6 +203,8 @@ pub struct Cause {
     pub vendor_error: u32,
     /// True when the peer's process is known to be gone (its socket closed), not only silent.
     pub peer_gone: bool,
+    /// True when the peer is known to have closed its end in order.
+    pub peer_closed: bool,
     /// In words.
     pub detail: String,
 }

@@ -7,13 +7,14 @@ const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
 impl Settings {
-    /// Everything that shapes the layout of memory or the routing of keys, as lines of `name=value`. Two processes can
+    /// Everything that shapes the layout of memory or the routing of keys, as lines of `name=value` with the options'
+    /// names: a refusal names what the user can set. Two processes can
     /// talk to each other exactly when their texts are equal.
     #[must_use]
     pub fn layout(&self) -> String {
         let mut text = format!("wire_version={WIRE_VERSION}\n");
         for (spec, value) in TABLE.iter().zip(self.to_values()).filter(|(spec, _)| spec.shapes_layout) {
-            text.push_str(&format!("{}={value}\n", spec.field));
+            text.push_str(&format!("{}={value}\n", spec.name));
         }
         text
     }
@@ -70,7 +71,7 @@ mod tests {
         let theirs = settings(&[("slots-per-qp", "2")]);
         assert_ne!(ours.digest(), theirs.digest());
         let difference = layout_difference(&ours.layout(), &theirs.layout());
-        assert_eq!(difference, Some(("slots_per_qp".to_owned(), "1".to_owned(), "2".to_owned())));
+        assert_eq!(difference, Some(("slots-per-qp".to_owned(), "1".to_owned(), "2".to_owned())));
     }
 
     #[test]
@@ -85,7 +86,7 @@ mod tests {
     fn every_option_that_shapes_the_layout_is_a_line_of_it() {
         let layout = settings(&[]).layout();
         for spec in TABLE {
-            assert_eq!(lookup(&layout, spec.field).is_some(), spec.shapes_layout, "{}", spec.name);
+            assert_eq!(lookup(&layout, spec.name).is_some(), spec.shapes_layout, "{}", spec.name);
         }
         assert_eq!(lookup(&layout, "wire_version"), Some("1"));
     }

@@ -127,6 +127,7 @@ impl<F: Fabric> ClientLane<F> {
         if self.parts.qp.state() == QpState::Err && self.state() == LaneState::Active {
             let reason = match self.parts.qp.cause() {
                 Some(cause) if cause.peer_gone => DirtyReason::PeerGone,
+                Some(cause) if cause.peer_closed => DirtyReason::PeerLeft,
                 Some(cause) => DirtyReason::Completion(cause.status),
                 None => DirtyReason::Completion(WcStatus::WrFlush),
             };

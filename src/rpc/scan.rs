@@ -79,10 +79,15 @@ impl<F: Fabric> Scanner<F> {
         }
     }
 
-    /// Number of lanes.
+    /// The lanes.
+    pub fn lanes(&self) -> impl Iterator<Item = &Arc<ServerLane<F>>> {
+        self.lanes.iter()
+    }
+
+    /// Number of slots of all lanes.
     #[must_use]
-    pub fn lane_count(&self) -> usize {
-        self.lanes.len()
+    pub fn slot_count(&self) -> usize {
+        self.entries.len()
     }
 
     /// The lane of a [`Ready`].

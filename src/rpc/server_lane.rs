@@ -123,6 +123,14 @@ impl<F: Fabric> ServerLane<F> {
         &self.parts
     }
 
+    /// Its share of the memory that this side registered for the client's lanes.
+    #[must_use]
+    pub fn registered_bytes(&self) -> usize {
+        let parts = &self.parts;
+        let bytes = parts.requests.bytes() + parts.staging.as_ref().map_or(0, Region::bytes);
+        bytes / parts.geometry.lanes.max(1) as usize
+    }
+
     /// Whether it can still carry answers.
     #[inline]
     #[must_use]

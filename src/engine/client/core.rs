@@ -162,8 +162,12 @@ impl<F: Fabric> Core<F> {
         }
         let region = self.fabric.allocate(bytes, Access::ALL)?;
         for lane in self.ps().channels().iter().flat_map(Channel::lanes) {
-            if lane.state() == LaneState::Active {
-                lane.parts().qp.expose(&region, EXPOSE_TIMEOUT).map_err(|e| e.at_shard(lane.parts().shard))?;
+            // A shard that is gone, or goes meanwhile, does not keep the others from it.
+            if lane.check().is_ok()
+                && let Err(error) = lane.parts().qp.expose(&region, EXPOSE_TIMEOUT)
+                && lane.check().is_ok()
+            {
+                return Err(error.at_shard(lane.parts().shard));
             }
         }
         Ok(region)

@@ -8,7 +8,7 @@ use crate::fabric::Fabric;
 use crate::ids::{ClientId, Incarnation};
 use crate::options::Settings;
 use crate::rpc::{Scheme, ServerLane, ServerLaneParts};
-use crate::sync::{Arc, Ordering};
+use crate::sync::Arc;
 use crate::time::now;
 use core::time::Duration;
 
@@ -70,8 +70,6 @@ pub(super) fn admit<F: Fabric>(
     for (thread, station, lane) in lanes {
         shared.mailboxes[thread].add(station, lane);
     }
-    let region_bytes = geometry.server_region_bytes() + staging.map_or(0, |_| geometry.client_region_bytes());
-    shared.lane_bytes.fetch_add(region_bytes as u64, Ordering::Relaxed);
     control.publish_lanes(Peer::Client(client), answer.encode())?;
     crate::event!(crate::observe::Level::INFO, crate::observe::events::CLIENT_ADMITTED,
         shard = settings.shard_id,

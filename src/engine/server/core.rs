@@ -11,7 +11,7 @@ use crate::fabric::Fabric;
 use crate::ids::{ClientId, Incarnation, ShardId};
 use crate::options::Settings;
 use crate::ps::{Handler, HandlerCounts, Scratch, Store};
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
 use crate::thread::start;
 use crate::time::{now, pause};
 use core::time::Duration;
@@ -29,7 +29,6 @@ pub(super) struct Shared<F: Fabric> {
     pub(super) mailboxes: Vec<Arc<Mailbox<F>>>,
     pub(super) settings: Settings,
     pub(super) incarnation: Incarnation,
-    pub(super) lane_bytes: AtomicU64,
     worker_counts: Vec<Mutex<HandlerCounts>>,
     closing: AtomicBool,
     /// The control plane is gone for now.
@@ -92,7 +91,6 @@ impl<F: Fabric> Core<F> {
         let shared = Arc::new(Shared {
             mailboxes: mailboxes(&fabric, &settings)?,
             incarnation,
-            lane_bytes: AtomicU64::new(0),
             worker_counts: (0..=settings.get_workers).map(|_| Mutex::default()).collect(),
             closing: AtomicBool::new(false),
             plane_lost: AtomicBool::new(false),
@@ -125,11 +123,11 @@ impl<F: Fabric> Core<F> {
     }
 
     pub(super) fn stats(&self) -> ServerStats {
-        let mut stats =
-            ServerStats { lane_bytes: self.shared.lane_bytes.load(Ordering::Relaxed), ..Default::default() };
+        let mut stats = ServerStats::default();
         for mailbox in &self.shared.mailboxes {
             let one = mailbox.stats();
             stats.lanes += one.lanes;
+            stats.lane_bytes += one.lane_bytes;
             stats.scan_rounds += one.rounds;
             stats.empty_scan_rounds += one.empty;
             stats.sleeps += one.sleeps;

@@ -39,6 +39,7 @@ struct Inbox<F: Fabric> {
 #[derive(Debug, Default)]
 struct Counters {
     lanes: AtomicU64,
+    lane_bytes: AtomicU64,
     rounds: AtomicU64,
     empty: AtomicU64,
     sleeps: AtomicU64,
@@ -48,6 +49,7 @@ struct Counters {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PollerStats {
     pub(super) lanes: u64,
+    pub(super) lane_bytes: u64,
     pub(super) rounds: u64,
     pub(super) empty: u64,
     pub(super) sleeps: u64,
@@ -91,6 +93,7 @@ impl<F: Fabric> Mailbox<F> {
     pub(super) fn stats(&self) -> PollerStats {
         PollerStats {
             lanes: self.counters.lanes.load(Ordering::Relaxed),
+            lane_bytes: self.counters.lane_bytes.load(Ordering::Relaxed),
             rounds: self.counters.rounds.load(Ordering::Relaxed),
             empty: self.counters.empty.load(Ordering::Relaxed),
             sleeps: self.counters.sleeps.load(Ordering::Relaxed),
@@ -135,7 +138,8 @@ pub(super) struct Poller<F: Fabric> {
     rounds: u64,
     empty: u64,
     idle_rounds: u32,
-    stopping: bool,
+    /// Rounds left, once told to stop.
+    stopping: Option<usize>,
 }
 
 impl<F: Fabric> Poller<F> {
@@ -158,7 +162,7 @@ impl<F: Fabric> Poller<F> {
             rounds: 0,
             empty: 0,
             idle_rounds: 0,
-            stopping: false,
+            stopping: None,
         }
     }
 
@@ -169,7 +173,14 @@ impl<F: Fabric> Poller<F> {
             if self.mailbox.news.load(Ordering::Relaxed) {
                 self.read_mail();
             }
-            let found = self.round(self.stopping);
+            let found = self.round(self.stopping.is_some());
+            if let Some(rounds) = &mut self.stopping {
+                // What callers that never pause commit meanwhile must not hold up the end.
+                *rounds = rounds.saturating_sub(1);
+                if *rounds == 0 {
+                    break;
+                }
+            }
             if self.rounds.is_multiple_of(PUBLISH_EVERY_ROUNDS) {
                 self.publish();
                 if self.rounds.is_multiple_of(CARE_EVERY_ROUNDS) {
@@ -178,13 +189,15 @@ impl<F: Fabric> Poller<F> {
             }
             if found {
                 self.idle_rounds = 0;
-            } else if self.stopping {
+            } else if self.stopping.is_some() {
                 break;
             } else {
                 self.back_off();
             }
         }
         self.publish();
+        self.scanners.clear();
+        self.count_lanes();
     }
 
     /// One turn of every scanner. True if there was anything to do.
@@ -261,9 +274,10 @@ impl<F: Fabric> Poller<F> {
         if !self.mailbox.news.swap(false, Ordering::Acquire) {
             return;
         }
+        let stop;
         let (add, drop) = {
             let mut inbox = lock(&self.mailbox.inbox);
-            self.stopping |= inbox.stop;
+            stop = inbox.stop;
             (core::mem::take(&mut inbox.add), core::mem::take(&mut inbox.drop))
         };
         for (station, lane) in add {
@@ -274,6 +288,12 @@ impl<F: Fabric> Poller<F> {
         if !drop.is_empty() {
             self.retain(|lane| !drop.contains(&lane.parts().incarnation));
         }
+        if stop && self.stopping.is_none() {
+            // Enough for every request that is committed now.
+            let slots = self.scanners.iter().map(Scanner::slot_count).max().unwrap_or(0);
+            self.stopping = Some(slots / READY_MAX + 2);
+        }
+        self.count_lanes();
         self.publish();
     }
 
@@ -295,14 +315,19 @@ impl<F: Fabric> Poller<F> {
         }
         if dropped > 0 {
             crate::event!(crate::observe::Level::INFO, crate::observe::events::LANES_DROPPED, lanes = dropped);
-            self.publish();
+            self.count_lanes();
         }
+    }
+
+    fn count_lanes(&self) {
+        let counters = &self.mailbox.counters;
+        let lanes = || self.scanners.iter().flat_map(Scanner::lanes);
+        counters.lanes.store(lanes().count() as u64, Ordering::Relaxed);
+        counters.lane_bytes.store(lanes().map(|lane| lane.registered_bytes() as u64).sum(), Ordering::Relaxed);
     }
 
     fn publish(&self) {
         let counters = &self.mailbox.counters;
-        let lanes: usize = self.scanners.iter().map(Scanner::lane_count).sum();
-        counters.lanes.store(lanes as u64, Ordering::Relaxed);
         counters.rounds.store(self.rounds, Ordering::Relaxed);
         counters.empty.store(self.empty, Ordering::Relaxed);
         *lock(&self.mailbox.counts) = self.scratch.counts;

@@ -19,6 +19,7 @@
 //! to us; and a peer with huge pages can punch holes into its own memory and then use up the pool.
 
 mod address;
+mod attach;
 mod cq;
 mod fence;
 mod hub;

@@ -173,7 +173,13 @@ impl QpCore {
                     WcStatus::RemAccess => "a work request broke the rules of the peer's memory",
                     _ => "the peer posted no receive for a write-with-immediate",
                 };
-                self.fail(Cause { status, vendor_error: 0, peer_gone: false, detail: detail.to_owned() });
+                self.fail(Cause {
+                    status,
+                    vendor_error: 0,
+                    peer_gone: false,
+                    peer_closed: false,
+                    detail: detail.to_owned(),
+                });
             }
         }
         if rang {

@@ -4,13 +4,14 @@
 //! `control` and below, never `sender`: a long copy does not hold it up.
 
 use super::address::Address;
+use super::attach::{Attachment, attach};
 use super::cq::ShmCq;
 use super::hub::Hub;
 use super::link::{End, Link, Parcel, Pending, REGIONS_MAX};
 use super::memory::{Mapping, ShmRegion};
 use super::message::{Message, QpLife, Refusal};
 use super::post::Sender;
-use super::ring::{RING_ENTRIES_MAX, ReceiveRing, SendRing, ring_bytes};
+use super::ring::{RING_ENTRIES_MAX, ReceiveRing};
 use super::waker::{Bell, ShmWaker};
 use super::{fence, sys};
 use crate::error::{Error, Result, Status};
@@ -72,13 +73,8 @@ pub(super) struct QpCore {
     peer_regions: RwLock<Vec<PeerRegion>>,
 }
 
-/// What a fetch brought.
-struct Attachment {
-    link: Arc<Link>,
-    regions: Vec<PeerRegion>,
-    bell: Option<Arc<Bell>>,
-    ring: Option<SendRing>,
-}
+/// What a peer is told of a queue pair that is closed in order; any other status means a failure.
+const CLOSED: WcStatus = WcStatus::WrFlush;
 
 fn nonce() -> Result<u64> {
     Ok(u64::from_le_bytes(sys::random().map_err(|error| Error::os("shm: no random numbers", &error))?))
@@ -382,8 +378,10 @@ impl QpCore {
     /// The handle is dropped.
     pub(super) fn close(&self) {
         self.hub.leave(self.number);
-        // ERR from any state always works.
-        let _ = self.modify(QpState::Err);
+        let control = lock(&self.control);
+        if self.state() != QpState::Err {
+            self.enter_error(control, None, Some(CLOSED));
+        }
         self.send_cq.purge(self.number);
         self.recv_cq.purge(self.number);
     }
@@ -520,19 +518,20 @@ impl QpCore {
         if control.nonce != nonce {
             return;
         }
-        let (status, detail) = if status == WcStatus::RemAccess.0 {
-            (WcStatus::RemAccess, "the peer broke the rules of this side's memory")
-        } else {
-            (WcStatus::RetryExc, "the peer's queue pair went to ERR or was closed")
+        let peer_closed = status == CLOSED.0;
+        let (status, detail) = match WcStatus(status) {
+            WcStatus::RemAccess => (WcStatus::RemAccess, "the peer broke the rules of this side's memory"),
+            CLOSED => (WcStatus::RetryExc, "the peer closed its queue pair"),
+            _ => (WcStatus::RetryExc, "the peer's queue pair went to ERR"),
         };
-        let cause = Cause { status, vendor_error: 0, peer_gone: false, detail: detail.to_owned() };
+        let cause = Cause { status, vendor_error: 0, peer_gone: false, peer_closed, detail: detail.to_owned() };
         self.lose_peer(control, link, cause);
     }
 
     /// A link ended.
     pub(super) fn link_closed(&self, link: &Arc<Link>, why: &str) {
         let detail = format!("process {} is gone: {why}", link.pid);
-        let cause = Cause { status: WcStatus::RetryExc, vendor_error: 0, peer_gone: true, detail };
+        let cause = Cause { status: WcStatus::RetryExc, vendor_error: 0, peer_gone: true, peer_closed: false, detail };
         self.lose_peer(lock(&self.control), link, cause);
     }
 
@@ -568,37 +567,4 @@ fn check_exposable(region: &ShmRegion) -> Result<Arc<OwnedFd>> {
     region.shared().ok_or_else(|| {
         Error::new(Status::InvalidArgument, "shm: a region without remote access cannot be exposed to a peer")
     })
-}
-
-/// Checks and maps what the answer to a fetch brought. `bell`: whether its sleeper takes part in barriers.
-fn attach(
-    link: Arc<Link>,
-    regions: Vec<(RegionAddress, OwnedFd)>,
-    bell: Option<bool>,
-    ring_entries: u32,
-    fds: Vec<OwnedFd>,
-) -> core::result::Result<Attachment, String> {
-    let mut mapped = Vec::with_capacity(regions.len());
-    for (address, fd) in regions {
-        let mapping = link.map_region(&fd, &address).map_err(|why| format!("shm: process {}: {why}", link.pid))?;
-        mapped.push(PeerRegion { address, mapping });
-    }
-    let mut fds = fds.into_iter();
-    let missing = || "shm: the peer's answer lacks a descriptor".to_owned();
-    let bell = match bell {
-        Some(barrier) => {
-            let (page, ring) = (fds.next().ok_or_else(missing)?, fds.next().ok_or_else(missing)?);
-            Some(link.bell(&page, ring, barrier)?)
-        }
-        None => None,
-    };
-    let ring = match ring_entries {
-        0 => None,
-        1..=RING_ENTRIES_MAX => {
-            let fd = fds.next().ok_or_else(missing)?;
-            Some(SendRing::new(link.map(&fd, ring_bytes(ring_entries), true)?, ring_entries))
-        }
-        _ => return Err(format!("shm: the peer's ring of {ring_entries} entries is above {RING_ENTRIES_MAX}")),
-    };
-    Ok(Attachment { link, regions: mapped, bell, ring })
 }

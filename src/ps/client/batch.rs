@@ -1,6 +1,10 @@
 //! A request of several parts: split by shard and by what one slot takes, sent in parallel as slots become free, and
 //! brought home in the caller's order. Driven by the caller's own query and wait; there is no thread behind it.
 //!
+//! Parts that were answered hold slots until somebody takes the answers home. So whoever finds no slot does that for
+//! all batches, not only its own: otherwise callers that wait for one batch each, while others of theirs hold all slots,
+//! would wait for each other.
+//!
 //! Parts of one shard may be executed in any order: a key that occurs in two parts of one UPDATE is updated twice, in
 //! either order. Within a part the order of the keys holds.
 
@@ -20,6 +24,8 @@ use core::time::Duration;
 const FREE: u64 = 0;
 const HELD: u64 = 1;
 const BUSY: u64 = 2;
+/// As BUSY, by a thread that works on another request and needs slots: soon over.
+const HELPED: u64 = 3;
 const STATE_BITS: u64 = 3;
 /// Most keys of one batch: the positions are 32 bits, and nothing sane comes near.
 pub(super) const KEYS_MAX: usize = 1 << 28;
@@ -70,7 +76,7 @@ struct Place {
     batch: UnsafeCell<Option<Box<Batch>>>,
 }
 
-// SAFETY: `batch` is reached only by the thread that moved `state` to BUSY.
+// SAFETY: `batch` is reached only by the thread that moved `state` to BUSY or HELPED.
 unsafe impl Sync for Place {}
 
 /// The batches of one client.
@@ -87,9 +93,9 @@ struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    #[allow(clippy::mut_from_ref)] // BUSY makes this thread the only one
+    #[allow(clippy::mut_from_ref)] // BUSY or HELPED makes this thread the only one
     fn batch(&self) -> &mut Batch {
-        // SAFETY: BUSY belongs to this guard.
+        // SAFETY: BUSY or HELPED belongs to this guard.
         let place = unsafe { &mut *self.place.batch.get() };
         place.get_or_insert_with(|| Box::new(Batch::new()))
     }
@@ -99,6 +105,16 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire of the next `lock` or `take`.
         self.place.state.store(self.after, Ordering::Release);
+    }
+}
+
+impl Place {
+    /// From HELD to `state`.
+    fn hold(&self, use_count: u64, state: u64) -> Option<Guard<'_>> {
+        let held = (use_count << 2) | HELD;
+        // Acquire: pairs with the Release of the guard that let it go.
+        let won = self.state.compare_exchange(held, (use_count << 2) | state, Ordering::Acquire, Ordering::Relaxed);
+        won.ok().map(|_| Guard { place: self, use_count, after: held })
     }
 }
 
@@ -125,18 +141,30 @@ impl Batches {
     fn lock(&self, index: usize, use_low: u64) -> Result<Guard<'_>> {
         let gone = || stale(Token::batch(index, use_low));
         let place = self.places.get(index).ok_or_else(gone)?;
-        let state = place.state.load(Ordering::Relaxed);
-        let use_count = state >> 2;
-        if use_count & super::token::USE_MASK != use_low || state & STATE_BITS == FREE {
-            return Err(gone());
+        loop {
+            let state = place.state.load(Ordering::Relaxed);
+            let use_count = state >> 2;
+            if use_count & super::token::USE_MASK != use_low || state & STATE_BITS == FREE {
+                return Err(gone());
+            }
+            match state & STATE_BITS {
+                HELPED => std::thread::yield_now(),
+                BUSY => return Err(Error::new(Status::Busy, "another thread is working on this request")),
+                _ => {
+                    if let Some(guard) = place.hold(use_count, BUSY) {
+                        return Ok(guard);
+                    }
+                }
+            }
         }
-        let held = (use_count << 2) | HELD;
-        // Acquire: pairs with the Release of the guard that let it go.
-        place
-            .state
-            .compare_exchange(held, (use_count << 2) | BUSY, Ordering::Acquire, Ordering::Relaxed)
-            .map_err(|_| Error::new(Status::Busy, "another thread is working on this request"))?;
-        Ok(Guard { place, use_count, after: held })
+    }
+
+    /// Batches that nobody works on now, one after the other.
+    fn idle(&self) -> impl Iterator<Item = Guard<'_>> {
+        self.places.iter().filter_map(|place| {
+            let state = place.state.load(Ordering::Relaxed);
+            if state & STATE_BITS == HELD { place.hold(state >> 2, HELPED) } else { None }
+        })
     }
 }
 
@@ -220,13 +248,25 @@ impl<F: Fabric> PsClient<F> {
         Ok((index, guard))
     }
 
-    /// Moves every part on; true when none is open any more.
-    fn advance_batch(&self, batch: &mut Batch) -> bool {
+    /// Takes home what was answered, of all batches: their slots are needed.
+    #[cold]
+    pub(super) fn help_batches(&self) {
+        for guard in self.batches.idle() {
+            self.finish_parts(guard.batch());
+        }
+    }
+
+    fn finish_parts(&self, batch: &mut Batch) {
         for index in 0..batch.parts.len() {
             if matches!(batch.parts[index].state, PartState::Sent(_)) {
                 self.finish_part(batch, index);
             }
         }
+    }
+
+    /// Moves every part on; true when none is open any more.
+    fn advance_batch(&self, batch: &mut Batch) -> bool {
+        self.finish_parts(batch);
         let mut full = None;
         for index in 0..batch.parts.len() {
             let shard = batch.parts[index].shard;
@@ -308,22 +348,26 @@ impl<F: Fabric> PsClient<F> {
         let done = self.advance_batch(batch);
         if !done {
             batch.queries += 1;
-            if batch.queries.is_multiple_of(64) {
-                self.give_up_unsent(batch);
+            if batch.queries.is_multiple_of(8) {
+                self.care_for_unsent(batch);
             }
         }
         Ok(done)
     }
 
-    /// Parts that could not be sent for as long as a request may take will not be: their slots are held by requests
-    /// that nobody revokes.
+    /// Parts that are not sent yet need slots. Those that could not be sent for as long as a request may take will not
+    /// be: the slots are held by requests that nobody revokes.
     #[cold]
-    fn give_up_unsent(&self, batch: &mut Batch) {
+    fn care_for_unsent(&self, batch: &mut Batch) {
+        let unsent = batch.parts.iter().find(|part| matches!(part.state, PartState::Unsent));
+        let Some(part) = unsent.filter(|_| batch.error.is_none()) else {
+            return;
+        };
+        self.help_batches();
         let at = now();
         let first = *batch.first_slow.get_or_insert(at);
         let limit = u64::try_from(self.options.wait_timeout.as_nanos()).unwrap_or(u64::MAX);
-        let unsent = batch.parts.iter().find(|part| matches!(part.state, PartState::Unsent));
-        if let Some(part) = unsent.filter(|_| at.since_ns(first) >= limit && batch.error.is_none()) {
+        if at.since_ns(first) >= limit {
             let mut error = Error::new(
                 Status::NoSlot,
                 "a part of the batch found no idle slot within the wait timeout: revoke finished requests",
@@ -348,7 +392,7 @@ impl<F: Fabric> PsClient<F> {
                 Turn::Expired if timeout.is_some() => {
                     return Err(Error::new(Status::Pending, "the request is still under way"));
                 }
-                Turn::CheckHealth | Turn::Expired => self.give_up_unsent(batch),
+                Turn::CheckHealth | Turn::Expired => self.care_for_unsent(batch),
             }
         }
         match &batch.error {

@@ -110,7 +110,14 @@ unsafe fn place_keys(header: &mut RequestHeader, keys: &[u64], payload: *mut u8)
 impl<F: Fabric> PsClient<F> {
     #[inline]
     pub(super) fn take(&self, shard: usize) -> Result<Held> {
-        self.channels[shard].acquire().map_err(|error| match error {
+        let acquired = match self.channels[shard].acquire() {
+            Err(AcquireError::NoSlot) => {
+                self.help_batches();
+                self.channels[shard].acquire()
+            }
+            other => other,
+        };
+        acquired.map_err(|error| match error {
             AcquireError::NoSlot => Error::new(
                 Status::NoSlot,
                 "no idle slot: every one is held by a request that was not revoked; \

@@ -1,0 +1,258 @@
+//! Deployments made of processes, and what is seen of a process from outside.
+
+use reclane::engine::{Client, Server};
+use reclane::options::{Options, Settings, Side};
+use reclane::time::{Tick, now};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// A test that waits this long for something hangs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const ROLE: &str = "RECLANE_TEST_ROLE";
+pub const OPTIONS: &str = "RECLANE_TEST_OPTIONS";
+/// Begins each line that a child means for its parent: the test harness writes lines too.
+pub const MARK: &str = "@ ";
+
+pub type Changes = Vec<(String, String)>;
+
+pub fn settings(side: Side, changes: &[(String, String)]) -> Settings {
+    let mut options = Options::new();
+    for (name, value) in changes {
+        options.set(name, value).expect("a valid option");
+    }
+    options.settings(side).expect("valid options")
+}
+
+/// A deployment's options: a name of its own, small slots.
+pub fn options(shards: u32, changes: &[(&str, &str)]) -> Changes {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("kills-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let mut all: Changes = vec![
+        ("rdma-namespace".into(), name),
+        ("num-server-processes".into(), shards.to_string()),
+        ("rdma-control-plane-port".into(), "0".into()),
+        ("rdma-rc-request-slot-bytes".into(), "65536".into()),
+        ("rdma-rc-response-slot-bytes".into(), "65536".into()),
+        ("qps-per-client-per-shard".into(), "3".into()),
+        ("slots-per-qp".into(), "2".into()),
+        // Few cores: who finds nothing to do should let the others run.
+        ("poll-spin-iterations".into(), "200".into()),
+        ("rdma-rc-wait-spin-iterations".into(), "300".into()),
+    ];
+    for (name, value) in changes {
+        all = with(&all, name, value);
+    }
+    all
+}
+
+pub fn with(changes: &[(String, String)], name: &str, value: &str) -> Changes {
+    let mut all: Changes = changes.iter().filter(|(known, _)| known != name).cloned().collect();
+    all.push((name.to_owned(), value.to_owned()));
+    all
+}
+
+pub fn start_server(changes: &[(String, String)]) -> reclane::error::Result<Server> {
+    let settings = settings(Side::Server, changes);
+    let store = reclane::engine::builtin_store(&settings).expect("a store");
+    Server::start(&settings, Arc::new(store))
+}
+
+pub fn open_client(changes: &[(String, String)]) -> Client {
+    Client::open(&settings(Side::Client, changes)).expect("a client")
+}
+
+/// Another process of the test; killed when dropped.
+pub struct Process {
+    child: std::process::Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    pub fn start(role: &str, changes: &[(String, String)]) -> Process {
+        let options: Vec<String> = changes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["child", "--exact", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .env(OPTIONS, options.join("\n"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process");
+        let input = child.stdin.take().expect("piped");
+        let output = BufReader::new(child.stdout.take().expect("piped")).lines();
+        Process { child, input, output }
+    }
+
+    /// The next line that the child means for us.
+    pub fn hear(&mut self) -> String {
+        for line in &mut self.output {
+            let line = line.expect("text");
+            // The harness writes the test's name without an end of line.
+            if let Some((_, said)) = line.split_once(MARK) {
+                return said.to_owned();
+            }
+        }
+        panic!("process {} ended without a word", self.pid());
+    }
+
+    pub fn tell(&mut self, command: &str) {
+        writeln!(self.input, "{command}").expect("it listens");
+    }
+
+    pub fn ask(&mut self, command: &str) -> String {
+        self.tell(command);
+        self.hear()
+    }
+
+    pub fn number(&mut self, command: &str) -> u64 {
+        self.ask(command).parse().expect("a number")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, signal: libc::c_int) {
+        // SAFETY: a plain system call; the process is our child and was not waited for yet.
+        assert_eq!(unsafe { libc::kill(self.pid().cast_signed(), signal) }, 0);
+    }
+
+    /// SIGSTOP; returns when all of its threads stand still.
+    pub fn freeze(&self) {
+        self.signal(libc::SIGSTOP);
+        let mut status = 0;
+        // SAFETY: a plain system call; the process is our child and was not waited for yet.
+        let seen = unsafe { libc::waitpid(self.pid().cast_signed(), &raw mut status, libc::WUNTRACED) };
+        assert!(seen == self.pid().cast_signed() && libc::WIFSTOPPED(status), "process {} ended", self.pid());
+    }
+
+    pub fn thaw(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    /// SIGKILL. Returns the moment before it.
+    pub fn kill(&mut self) -> Tick {
+        let at = now();
+        self.signal(libc::SIGKILL);
+        self.child.wait().expect("killed");
+        at
+    }
+
+    pub fn holdings(&self) -> Holdings {
+        Holdings::of(&self.pid().to_string())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may be dead already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One process per shard.
+pub struct Deployment {
+    pub servers: Vec<Process>,
+    pub changes: Changes,
+}
+
+impl Deployment {
+    pub fn start(shards: u32, changes: &[(&str, &str)]) -> Deployment {
+        let mut deployment = Deployment { servers: Vec::new(), changes: options(shards, changes) };
+        for shard in 0..shards {
+            let server = deployment.server(shard);
+            deployment.servers.push(server);
+        }
+        deployment
+    }
+
+    /// Starts the process of a shard; shard 0 decides about the port.
+    pub fn server(&mut self, shard: u32) -> Process {
+        let mut server = Process::start("server", &with(&self.changes, "shard-id", &shard.to_string()));
+        let port = server.hear();
+        if shard == 0 {
+            self.changes = with(&self.changes, "rdma-control-plane-port", &port);
+        }
+        server
+    }
+
+    pub fn client(&self) -> Client {
+        open_client(&self.changes)
+    }
+
+    /// A client in a process of its own, at work.
+    pub fn worker(&self, changes: &[(&str, &str)]) -> Process {
+        let mut all = self.changes.clone();
+        for (name, value) in changes {
+            all = with(&all, name, value);
+        }
+        let mut worker = Process::start("worker", &all);
+        assert_eq!(worker.hear(), "at work");
+        worker
+    }
+}
+
+/// What a process holds.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub struct Holdings {
+    pub descriptors: usize,
+    pub shared_mappings: usize,
+    pub threads: usize,
+}
+
+impl Holdings {
+    fn of(process: &str) -> Holdings {
+        let entries = |what: &str| std::fs::read_dir(format!("/proc/{process}/{what}")).expect("procfs").count();
+        let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("procfs");
+        Holdings {
+            descriptors: entries("fd"),
+            shared_mappings: maps.lines().filter(|line| line.contains("memfd:reclane")).count(),
+            threads: entries("task"),
+        }
+    }
+}
+
+/// Looks until `wanted` is seen, and returns how long that took. Every look asks another process or thread.
+pub fn until<T: core::fmt::Debug>(what: &str, mut look: impl FnMut() -> T, wanted: impl Fn(&T) -> bool) -> Duration {
+    let start = now();
+    loop {
+        let seen = look();
+        let taken = Duration::from_nanos(now().since_ns(start));
+        if wanted(&seen) {
+            return taken;
+        }
+        assert!(taken < PATIENCE, "{what}: still {seen:?}");
+        reclane::time::pause(Duration::from_millis(1));
+    }
+}
+
+/// What a process holds once that has not changed for a while.
+pub fn settled(process: &Process) -> Holdings {
+    let mut last = process.holdings();
+    let mut same = 0;
+    until(
+        "a process at rest",
+        || {
+            let seen = process.holdings();
+            same = if seen == last { same + 1 } else { 0 };
+            last = seen;
+            same
+        },
+        |same| *same > 200,
+    );
+    last
+}
+
+/// Waits until a process holds what it held before.
+pub fn holds_again(process: &Process, before: &Holdings) {
+    until(&format!("holdings that were {before:?}"), || process.holdings(), |seen| seen == before);
+}
+
+pub fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
