@@ -9,24 +9,19 @@
 //! either order. Within a part the order of the keys holds.
 
 use super::request::{Borrowed, Source};
+use super::turnstile::{Entry, Turnstile};
 use super::{Plan, PsClient, Token, stale};
 use crate::error::{Error, Result, Status};
 use crate::fabric::Fabric;
 use crate::ids::TableTag;
 use crate::ps::routing::Partition;
 use crate::rpc::{AcquireError, Held, Turn};
-use crate::sync::{AtomicU64, CachePadded, Ordering};
+use crate::sync::{AtomicU64, CachePadded};
 use crate::time::{Tick, now};
 use crate::wire::Op;
 use core::cell::UnsafeCell;
 use core::time::Duration;
 
-const FREE: u64 = 0;
-const HELD: u64 = 1;
-const BUSY: u64 = 2;
-/// As BUSY, by a thread that works on another request and needs slots: soon over.
-const HELPED: u64 = 3;
-const STATE_BITS: u64 = 3;
 /// Most keys of one batch: the positions are 32 bits, and nothing sane comes near.
 pub(super) const KEYS_MAX: usize = 1 << 28;
 
@@ -71,12 +66,11 @@ unsafe impl Send for Batch {}
 
 #[derive(Debug)]
 struct Place {
-    /// `use_count << 2 | state`.
-    state: AtomicU64,
+    gate: Turnstile<AtomicU64>,
     batch: UnsafeCell<Option<Box<Batch>>>,
 }
 
-// SAFETY: `batch` is reached only by the thread that moved `state` to BUSY or HELPED.
+// SAFETY: `batch` is reached only by the thread that `gate` let in.
 unsafe impl Sync for Place {}
 
 /// The batches of one client.
@@ -89,13 +83,14 @@ pub(super) struct Batches {
 struct Guard<'a> {
     place: &'a Place,
     use_count: u64,
-    after: u64,
+    /// Nobody will come back to this use.
+    last: bool,
 }
 
 impl Guard<'_> {
-    #[allow(clippy::mut_from_ref)] // BUSY or HELPED makes this thread the only one
+    #[allow(clippy::mut_from_ref)] // the gate lets one thread in
     fn batch(&self) -> &mut Batch {
-        // SAFETY: BUSY or HELPED belongs to this guard.
+        // SAFETY: the gate let this guard's thread in.
         let place = unsafe { &mut *self.place.batch.get() };
         place.get_or_insert_with(|| Box::new(Batch::new()))
     }
@@ -103,36 +98,20 @@ impl Guard<'_> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire of the next `lock` or `take`.
-        self.place.state.store(self.after, Ordering::Release);
-    }
-}
-
-impl Place {
-    /// From HELD to `state`.
-    fn hold(&self, use_count: u64, state: u64) -> Option<Guard<'_>> {
-        let held = (use_count << 2) | HELD;
-        // Acquire: pairs with the Release of the guard that let it go.
-        let won = self.state.compare_exchange(held, (use_count << 2) | state, Ordering::Acquire, Ordering::Relaxed);
-        won.ok().map(|_| Guard { place: self, use_count, after: held })
+        self.place.gate.leave(self.use_count, self.last);
     }
 }
 
 impl Batches {
     pub(super) fn new(count: usize) -> Batches {
-        let place = |_| CachePadded(Place { state: AtomicU64::new(FREE), batch: UnsafeCell::new(None) });
+        let place = |_| CachePadded(Place { gate: Turnstile::new(AtomicU64::new(0)), batch: UnsafeCell::new(None) });
         Batches { places: (0..count).map(place).collect() }
     }
 
     fn take(&self) -> Result<(usize, Guard<'_>)> {
         for (index, place) in self.places.iter().enumerate() {
-            let state = place.state.load(Ordering::Relaxed);
-            // Acquire: pairs with the Release of the guard that freed it.
-            if state & STATE_BITS == FREE
-                && place.state.compare_exchange(state, state | BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                let use_count = state >> 2;
-                return Ok((index, Guard { place, use_count, after: (use_count << 2) | HELD }));
+            if let Some(use_count) = place.gate.take() {
+                return Ok((index, Guard { place, use_count, last: false }));
             }
         }
         Err(Error::new(Status::NoSlot, "too many batches under way: revoke finished ones"))
@@ -142,29 +121,20 @@ impl Batches {
         let gone = || stale(Token::batch(index, use_low));
         let place = self.places.get(index).ok_or_else(gone)?;
         loop {
-            let state = place.state.load(Ordering::Relaxed);
-            let use_count = state >> 2;
-            if use_count & super::token::USE_MASK != use_low || state & STATE_BITS == FREE {
-                return Err(gone());
-            }
-            match state & STATE_BITS {
-                HELPED => std::thread::yield_now(),
-                BUSY => return Err(Error::new(Status::Busy, "another thread is working on this request")),
-                _ => {
-                    if let Some(guard) = place.hold(use_count, BUSY) {
-                        return Ok(guard);
-                    }
-                }
+            match place.gate.enter(use_low, super::token::USE_MASK) {
+                Entry::In(use_count) => return Ok(Guard { place, use_count, last: false }),
+                Entry::Gone => return Err(gone()),
+                Entry::Busy => return Err(Error::new(Status::Busy, "another thread is working on this request")),
+                Entry::Soon => std::thread::yield_now(),
             }
         }
     }
 
     /// Batches that nobody works on now, one after the other.
     fn idle(&self) -> impl Iterator<Item = Guard<'_>> {
-        self.places.iter().filter_map(|place| {
-            let state = place.state.load(Ordering::Relaxed);
-            if state & STATE_BITS == HELD { place.hold(state >> 2, HELPED) } else { None }
-        })
+        self.places
+            .iter()
+            .filter_map(|place| place.gate.help().map(|use_count| Guard { place, use_count, last: false }))
     }
 }
 
@@ -424,7 +394,7 @@ impl<F: Fabric> PsClient<F> {
             batch.error.get_or_insert_with(|| Error::new(Status::Closed, "the request was revoked"));
             let _ = self.drive(batch, None);
         }
-        guard.after = ((guard.use_count + 1) << 2) | FREE;
+        guard.last = true;
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ mod batch;
 mod request;
 mod single;
 mod token;
+mod turnstile;
 
 pub use request::{Borrowed, Request, Rows, Target};
 pub use single::Record;
