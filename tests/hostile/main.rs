@@ -8,4 +8,5 @@ mod attack;
 mod attacker;
 mod bed;
 mod cases;
+mod false_server;
 mod handshake;
