@@ -123,7 +123,9 @@ pub(super) struct Completions<F: Fabric> {
 
 /// Decodes what the peer published, and checks it against this process's own options: the deployment digest has done so
 /// at the control plane already, so a difference here means a peer that does not keep to it.
-pub(super) fn decode_offer(bytes: &[u8], ours: Geometry, integrity: Integrity) -> Result<LaneOffer> {
+///
+/// `least` is what the slots of the peer's side take.
+pub(super) fn decode_offer(bytes: &[u8], ours: Geometry, least: usize, integrity: Integrity) -> Result<LaneOffer> {
     let refuse = |what: String| Error::new(Status::DeploymentMismatch, what);
     let offer = LaneOffer::decode(bytes).map_err(|what| refuse(format!("the peer published {what}")))?;
     if offer.geometry != ours {
@@ -134,6 +136,9 @@ pub(super) fn decode_offer(bytes: &[u8], ours: Geometry, integrity: Integrity) -
     }
     if offer.generation != FIRST_GENERATION {
         return Err(refuse(format!("the peer offers generation {}, expected {FIRST_GENERATION}", offer.generation)));
+    }
+    if offer.region.bytes < least as u64 || !offer.region.access.allows(Access::REMOTE_WRITE) {
+        return Err(refuse(format!("the peer's region {:?} does not hold slots of {least} bytes", offer.region)));
     }
     Ok(offer)
 }

@@ -333,7 +333,7 @@ impl Handler {
         }
         let landed = RemoteBuffer { bytes: total, ..buffer };
         let place = if lane.has_windows() {
-            lane.client_memory(landed, Access::REMOTE_WRITE).ok_or(RpcStatus::InvalidPayload)?
+            client_rows(lane, landed, Access::REMOTE_WRITE)?
         } else if total <= lane.parts().geometry.response_payload_bytes {
             lane.response_payload(slot, total)
         } else {
@@ -362,7 +362,7 @@ impl Handler {
             if u64::from(buffer.bytes) != total {
                 return Err(RpcStatus::ValueSizeMismatch);
             }
-            lane.client_memory(buffer, Access::REMOTE_READ).ok_or(RpcStatus::InvalidPayload)?.cast_const()
+            client_rows(lane, buffer, Access::REMOTE_READ)?.cast_const()
         } else {
             let got = u64::from(h.payload_bytes - keys_bytes);
             if got != total {
@@ -402,6 +402,13 @@ impl Handler {
         }
         Ok(Input { table, rows: RowsIn { first: payload.wrapping_add(8), stride, row_bytes } })
     }
+}
+
+/// Rows in memory of the client, with plain instructions. Its numbering is its own: that an address is a multiple of 4
+/// there says nothing about the place here.
+fn client_rows<F: Fabric>(lane: &ServerLane<F>, buffer: RemoteBuffer, access: Access) -> Result<*mut u8, RpcStatus> {
+    let place = lane.client_memory(buffer, access).filter(|place| place.addr().is_multiple_of(4));
+    place.ok_or(RpcStatus::InvalidPayload)
 }
 
 /// A private copy of a small payload.

@@ -35,7 +35,7 @@ pub enum Polled {
     Pending,
     /// Complete.
     Done(ResponseHeader),
-    /// Complete, but it does not agree with its own checksum.
+    /// Complete, but it does not agree with its own checksum, or answers another request.
     Corrupt,
 }
 
@@ -107,7 +107,7 @@ impl<F: Fabric, R: Default + Send> Channel<F, R> {
             let slots_per_lane = lane.parts().geometry.slots;
             for slot in 0..slots_per_lane {
                 let places = lane.places(slot).ok_or_else(|| {
-                    Error::new(Status::DeploymentMismatch, "the server's region is smaller than the slots need")
+                    Error::new(Status::DeploymentMismatch, "the server's region does not hold the slots")
                         .at_shard(shard)
                 })?;
                 slots.push(CachePadded(Slot {
@@ -317,6 +317,9 @@ impl<F: Fabric, R> Channel<F, R> {
             return Polled::Pending;
         };
         let header = ResponseHeader::from_bytes(&bytes);
+        if header.sequence != RequestHeader::identity(held.index, held.use_count) {
+            return Polled::Corrupt;
+        }
         if self.checksum || lane.parts().scheme == Scheme::Crc {
             let fits = header.response_bytes <= expected_bytes || own.landing.is_null();
             if !fits || !lane.agrees(&slot.places, own.landing, &bytes) {

@@ -194,6 +194,10 @@ impl<F: Fabric> ClientLane<F> {
             };
             let header = parts.qp.window(place(g.request_header(lane, slot)), HEADER_BYTES, Access::REMOTE_WRITE)?;
             let payload = parts.qp.window(place(g.request_payload(lane, slot)), payload_bytes, Access::REMOTE_WRITE)?;
+            // Where the server says that its slots begin is its own word; a header is stored in words of 8 bytes.
+            if !header.addr().get().is_multiple_of(HEADER_BYTES) {
+                return None;
+            }
             (header.as_ptr(), payload.as_ptr())
         };
         // SAFETY: the response region was allocated with the client's size of this geometry.

@@ -42,6 +42,9 @@ const COLD_PER_ROUND: usize = 8;
 /// Rounds without a request after which a slot is cold again, and how often this is looked after.
 const COOLS_AFTER_ROUNDS: u64 = 1 << 14;
 
+/// Every so many rounds some cold slots are looked at before the hot ones.
+const COLD_FIRST_EVERY_ROUNDS: u64 = 4;
+
 /// The slots of one poll thread.
 #[derive(Debug)]
 pub struct Scanner<F: Fabric> {
@@ -143,9 +146,20 @@ impl<F: Fabric> Scanner<F> {
         if self.rounds.is_multiple_of(COOLS_AFTER_ROUNDS) {
             self.cool();
         }
-        self.scan_hot(ready);
-        self.scan_cold(COLD_PER_ROUND, ready);
-        if self.has_imm && ready.is_empty() {
+        // Hot slots, cold ones and immediates come first in turn: a client whose slots are never empty would otherwise
+        // keep the others waiting for ever.
+        let turn = self.rounds % COLD_FIRST_EVERY_ROUNDS;
+        if self.has_imm && turn == 1 {
+            self.scan_immediates(ready);
+        }
+        if turn == 0 {
+            self.scan_cold(COLD_PER_ROUND, ready);
+            self.scan_hot(ready);
+        } else {
+            self.scan_hot(ready);
+            self.scan_cold(COLD_PER_ROUND, ready);
+        }
+        if self.has_imm && turn != 1 && ready.is_empty() {
             self.scan_immediates(ready);
         }
     }
@@ -164,6 +178,9 @@ impl<F: Fabric> Scanner<F> {
         let count = self.hot.len();
         let start = self.hot_cursor;
         for step in 0..count {
+            if ready.len() >= READY_MAX {
+                return;
+            }
             let place = if start + step < count { start + step } else { start + step - count };
             let index = self.hot[place] as usize;
             if self.take(index, ready) && ready.len() == READY_MAX {
@@ -209,9 +226,12 @@ impl<F: Fabric> Scanner<F> {
         if unsafe { load_acquire(entry.header, WORD_AT) } != entry.expected.0 {
             return false;
         }
+        let lane = &self.lanes[entry.lane as usize];
+        if lane.is_busy(entry.slot) {
+            return false;
+        }
         // SAFETY: as above.
         let bytes = unsafe { copy_header(entry.header) };
-        let lane = &self.lanes[entry.lane as usize];
         let scheme = lane.parts().scheme;
         if scheme == Scheme::Imm || (self.has_crc && scheme == Scheme::Crc && !agrees(lane, entry.slot, &bytes)) {
             return false;
@@ -221,6 +241,7 @@ impl<F: Fabric> Scanner<F> {
         header.commit = entry.expected;
         entry.expected = entry.expected.next();
         entry.last_round = self.rounds;
+        lane.take(entry.slot);
         ready.push(Ready { lane: entry.lane, slot: entry.slot, header });
         true
     }
@@ -250,11 +271,12 @@ impl<F: Fabric> Scanner<F> {
             // SAFETY: the header lies in the lane's own region.
             let bytes = unsafe { copy_header(entry.header) };
             let mut header = RequestHeader::from_bytes(&bytes);
-            if header.commit != entry.expected {
+            if header.commit != entry.expected || lane.is_busy(slot) {
                 continue;
             }
             header.commit = entry.expected;
             entry.expected = entry.expected.next();
+            lane.take(slot);
             ready.push(Ready { lane: entry.lane, slot, header });
         }
     }

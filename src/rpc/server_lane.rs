@@ -54,6 +54,9 @@ struct SlotPlaces {
     request_payload: *const u8,
     /// Where an answer's header is put together: the client's memory, or staging.
     response_header: *mut u8,
+    /// A request of this slot was handed out and is not answered yet. A client that commits the next one all the same
+    /// waits: so a slot has one executor, and what waits for workers is bounded by the number of slots.
+    busy: AtomicBool,
 }
 
 // SAFETY: the raw places point into regions and windows that `parts` keeps alive and that may be used from any thread;
@@ -82,7 +85,8 @@ pub struct Answer {
 }
 
 impl<F: Fabric> ServerLane<F> {
-    /// A lane over connected parts. None when the client's region does not hold the slots of the geometry.
+    /// A lane over connected parts. None when the client's region does not hold the slots of the geometry, or begins in
+    /// the middle of a line.
     #[must_use]
     pub fn new(parts: ServerLaneParts<F>) -> Option<ServerLane<F>> {
         let (g, lane) = (parts.geometry, parts.lane);
@@ -101,12 +105,17 @@ impl<F: Fabric> ServerLane<F> {
                 // SAFETY: the window covers payload and header of the slot.
                 unsafe { window.as_ptr().add(distance) }
             };
+            // Where the client says that its slots begin is its own word; a header is stored in words of 8 bytes.
+            if !response_header.addr().is_multiple_of(HEADER_BYTES) {
+                return None;
+            }
             slots.push(SlotPlaces {
                 // SAFETY: the request region was allocated with the server's size of this geometry.
                 request_header: unsafe { base.add(g.request_header(lane, slot)) },
                 // SAFETY: as above.
                 request_payload: unsafe { base.add(g.request_payload(lane, slot)) },
                 response_header,
+                busy: AtomicBool::new(false),
             });
         }
         Some(ServerLane {
@@ -149,6 +158,19 @@ impl<F: Fabric> ServerLane<F> {
 
     pub(super) fn request_header(&self, slot: u32) -> *const u8 {
         self.slots[slot as usize].request_header
+    }
+
+    /// Whether a request of this slot is handed out and not answered yet.
+    #[inline]
+    pub(super) fn is_busy(&self, slot: u32) -> bool {
+        // Acquire: the executor is done with the slot. Pairs with the Release in `answer`.
+        self.slots[slot as usize].busy.load(Ordering::Acquire)
+    }
+
+    /// A request of this slot is handed out. Its poller alone does this.
+    #[inline]
+    pub(super) fn take(&self, slot: u32) {
+        self.slots[slot as usize].busy.store(true, Ordering::Relaxed);
     }
 
     /// Where a request's payload lies: valid for the geometry's request payload bytes; the client may be changing it.
@@ -215,6 +237,8 @@ impl<F: Fabric> ServerLane<F> {
         if !self.has_windows() || self.parts.scheme == Scheme::Imm {
             self.post_answer(slot, answer, in_slot);
         }
+        // Release: pairs with the Acquire in `is_busy`.
+        self.slots[slot as usize].busy.store(false, Ordering::Release);
     }
 
     #[cold]

@@ -134,9 +134,10 @@ fn answer_of(
     incarnation: Incarnation,
     deadline: Tick,
 ) -> Result<LaneOffer> {
+    let ours = geometry(settings);
     loop {
         let bytes = control.get_lanes(Peer::Server(ShardId(shard)), deadline.remaining())?;
-        let answer = decode_offer(&bytes, geometry(settings), settings.integrity)?;
+        let answer = decode_offer(&bytes, ours, ours.server_region_bytes(), settings.integrity)?;
         if answer.answers == incarnation {
             return Ok(answer);
         }

@@ -8,16 +8,55 @@ use crate::fabric::Fabric;
 use crate::ids::{ClientId, Incarnation};
 use crate::options::Settings;
 use crate::rpc::{Scheme, ServerLane, ServerLaneParts};
-use crate::sync::Arc;
+use crate::sync::{Arc, Mutex, lock};
 use crate::time::now;
 use core::time::Duration;
+use std::collections::HashSet;
 
 /// How long connecting one client's lanes may take. A client that is stopped meanwhile holds up nobody: each is let in
 /// on a thread of its own.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Builds this end for the lanes a client offered, tells the client, and gives them to the poll threads.
+/// Who is being let in, or is in. A client is let in once: what it publishes beside that costs this shard nothing.
+#[derive(Debug, Default)]
+pub(super) struct Guests(Mutex<HashSet<(ClientId, Incarnation)>>);
+
+impl Guests {
+    /// False: it is here already.
+    pub(super) fn enter(&self, client: ClientId, incarnation: Incarnation) -> bool {
+        lock(&self.0).insert((client, incarnation))
+    }
+
+    /// It left, or could not be let in.
+    pub(super) fn leave(&self, client: ClientId, incarnation: Incarnation) {
+        lock(&self.0).remove(&(client, incarnation));
+    }
+
+    fn is_here(&self, client: ClientId, incarnation: Incarnation) -> bool {
+        lock(&self.0).contains(&(client, incarnation))
+    }
+}
+
+/// Lets a client in that has just [entered](Guests::enter). One that left meanwhile leaves nothing behind.
 pub(super) fn admit<F: Fabric>(
+    shared: &Shared<F>,
+    control: &ControlClient,
+    client: ClientId,
+    incarnation: Incarnation,
+) -> Result<()> {
+    let outcome = let_in(shared, control, client, incarnation);
+    if outcome.is_err() {
+        shared.guests.leave(client, incarnation);
+    }
+    // Whoever leaves goes from the guests first and is dropped then: so one of the two looks last.
+    if !shared.guests.is_here(client, incarnation) {
+        shared.mailboxes.iter().for_each(|mailbox| mailbox.drop_client(client, incarnation));
+    }
+    outcome
+}
+
+/// Builds this end for the lanes a client offered, tells the client, and gives them to the poll threads.
+fn let_in<F: Fabric>(
     shared: &Shared<F>,
     control: &ControlClient,
     client: ClientId,
@@ -27,10 +66,10 @@ pub(super) fn admit<F: Fabric>(
     let settings = &shared.settings;
     let geometry = geometry(settings);
     let bytes = control.get_lanes(Peer::Client(client), deadline.remaining())?;
-    let offer = decode_offer(&bytes, geometry, settings.integrity)?;
+    let offer = decode_offer(&bytes, geometry, geometry.client_region_bytes(), settings.integrity)?;
     if offer.incarnation != incarnation {
         // Another process took the number over; its own event follows.
-        return Ok(());
+        return Err(Error::new(Status::DeploymentMismatch, "the offer is not of the process that published it"));
     }
     let answered = agree(shared, settings, offer.scheme)?;
     let regions = (geometry.server_region_bytes(), geometry.client_region_bytes());

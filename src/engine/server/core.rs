@@ -1,7 +1,7 @@
 //! A shard over one fabric.
 
 use super::ServerStats;
-use super::accept::admit;
+use super::accept::{Guests, admit};
 use super::poller::{IdlePolicy, Mailbox, Outlets, Poller, Station};
 use super::queue::Queue;
 use crate::control::{ControlClient, ControlPlane, Event, Member, Peer, Role};
@@ -29,6 +29,7 @@ pub(super) struct Shared<F: Fabric> {
     pub(super) mailboxes: Vec<Arc<Mailbox<F>>>,
     pub(super) settings: Settings,
     pub(super) incarnation: Incarnation,
+    pub(super) guests: Guests,
     worker_counts: Vec<Mutex<HandlerCounts>>,
     closing: AtomicBool,
     /// The control plane is gone for now.
@@ -91,6 +92,7 @@ impl<F: Fabric> Core<F> {
         let shared = Arc::new(Shared {
             mailboxes: mailboxes(&fabric, &settings)?,
             incarnation,
+            guests: Guests::default(),
             worker_counts: (0..=settings.get_workers).map(|_| Mutex::default()).collect(),
             closing: AtomicBool::new(false),
             plane_lost: AtomicBool::new(false),
@@ -273,22 +275,36 @@ fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
         admissions.retain(|thread| !thread.is_finished());
         match control.next_event(EVENT_WAIT) {
             Some(Event::LanesPublished { from: Peer::Client(client), incarnation }) => {
-                let (shared, control) = (Arc::clone(shared), Arc::clone(control));
+                if !shared.guests.enter(client, incarnation) {
+                    let shard = shared.settings.shard_id;
+                    let error = "it offered lanes before";
+                    crate::event!(
+                        crate::observe::Level::WARN,
+                        crate::observe::events::CLIENT_REFUSED,
+                        shard,
+                        client = client.0,
+                        error
+                    );
+                    continue;
+                }
+                let (host, speaker) = (Arc::clone(shared), Arc::clone(control));
                 let started = start("reclane-admit", move || {
-                    if let Err(error) = admit(&shared, &control, client, incarnation) {
-                        let shard = shared.settings.shard_id;
+                    if let Err(error) = admit(&host, &speaker, client, incarnation) {
+                        let shard = host.settings.shard_id;
                         crate::event!(crate::observe::Level::WARN, crate::observe::events::CLIENT_REFUSED, shard, client = client.0, error = %error);
                     }
                 });
                 match started {
                     Ok(thread) => admissions.push(thread),
                     Err(error) => {
-                        crate::event!(crate::observe::Level::ERROR, crate::observe::events::CLIENT_REFUSED, client = client.0, error = %error)
+                        crate::event!(crate::observe::Level::ERROR, crate::observe::events::CLIENT_REFUSED, client = client.0, error = %error);
+                        shared.guests.leave(client, incarnation);
                     }
                 }
             }
-            Some(Event::MemberLeft { peer: Peer::Client(_), incarnation, .. }) => {
-                shared.mailboxes.iter().for_each(|mailbox| mailbox.drop_client(incarnation));
+            Some(Event::MemberLeft { peer: Peer::Client(client), incarnation, .. }) => {
+                shared.guests.leave(client, incarnation);
+                shared.mailboxes.iter().for_each(|mailbox| mailbox.drop_client(client, incarnation));
             }
             Some(Event::ControlPlaneLost) => {
                 shared.plane_lost.store(true, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 
 use super::queue::{Job, Queue};
 use crate::fabric::{Fabric, Waker};
-use crate::ids::Incarnation;
+use crate::ids::{ClientId, Incarnation};
 use crate::ps::{Handler, HandlerCounts, Scratch};
 use crate::rpc::{READY_MAX, Ready, Scanner, ServerLane};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
@@ -32,7 +32,7 @@ pub(super) struct Mailbox<F: Fabric> {
 #[derive(Debug)]
 struct Inbox<F: Fabric> {
     add: Vec<(usize, Arc<ServerLane<F>>)>,
-    drop: Vec<Incarnation>,
+    drop: Vec<(ClientId, Incarnation)>,
     stop: bool,
 }
 
@@ -81,11 +81,11 @@ impl<F: Fabric> Mailbox<F> {
     }
 
     /// Takes all lanes of a client's process away.
-    pub(super) fn drop_client(&self, incarnation: Incarnation) {
-        self.post(|inbox| inbox.drop.push(incarnation));
+    pub(super) fn drop_client(&self, client: ClientId, incarnation: Incarnation) {
+        self.post(|inbox| inbox.drop.push((client, incarnation)));
     }
 
-    /// Ends the thread after a round that finds nothing.
+    /// Ends the thread after what was committed by then.
     pub(super) fn stop(&self) {
         self.post(|inbox| inbox.stop = true);
     }
@@ -286,7 +286,7 @@ impl<F: Fabric> Poller<F> {
             }
         }
         if !drop.is_empty() {
-            self.retain(|lane| !drop.contains(&lane.parts().incarnation));
+            self.retain(|lane| !drop.contains(&(lane.parts().client, lane.parts().incarnation)));
         }
         if stop && self.stopping.is_none() {
             // Enough for every request that is committed now.

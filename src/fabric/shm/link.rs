@@ -13,6 +13,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 /// Most messages that wait for a peer that does not read; then it counts as gone.
 const OUTBOX_MAX: usize = 1 << 14;
+/// Most bytes of one peer that are mapped: address space is ours to lose, and a file in memory of any length is free.
+const PEER_BYTES_MAX: usize = 1 << 40;
+/// As long as no more than this of a peer is mapped, small pieces get their pages at once.
+const PEER_EAGER_BYTES_MAX: usize = 64 << 20;
 /// Most regions of one queue pair.
 pub(super) const REGIONS_MAX: usize = 1 << 10;
 
@@ -297,7 +301,12 @@ impl Link {
             return Ok(known);
         }
         maps.retain(|_, mapping| mapping.strong_count() > 0);
-        let mapping = map_peer_memory(fd.as_fd(), bytes, writable)
+        let mapped: usize = maps.values().filter_map(Weak::upgrade).map(|mapping| mapping.bytes()).sum();
+        if bytes > PEER_BYTES_MAX - mapped.min(PEER_BYTES_MAX) {
+            return Err(format!("{bytes} bytes beside {mapped} are more than the {PEER_BYTES_MAX} of one process"));
+        }
+        let eager = mapped + bytes <= PEER_EAGER_BYTES_MAX;
+        let mapping = map_peer_memory(fd.as_fd(), bytes, writable, eager)
             .map_err(|error| format!("{bytes} bytes of the peer's memory cannot be mapped: {error}"))?;
         let mapping = Arc::new(mapping);
         maps.insert((file, writable), Arc::downgrade(&mapping));
@@ -340,6 +349,24 @@ mod tests {
         // Root is not us either, unless we are root.
         assert!(!may_connect(0, 1000));
         assert!(!may_connect(libc::uid_t::MAX, 0));
+    }
+
+    #[test]
+    fn a_peer_cannot_use_up_our_address_space() {
+        let (ours, theirs) = socket::pair().expect("pair");
+        let epoll = Arc::new(sys::epoll().expect("epoll"));
+        let link = Link::new(ours, &epoll).expect("link");
+        let mut kept = Vec::new();
+        for _ in 0..4 {
+            let bytes = PEER_BYTES_MAX / 4;
+            let (fd, _unmapped_at_once) = super::super::memory::sealed_memory(bytes, false, false).expect("memory");
+            kept.push(link.map(&fd, bytes, true).expect("within the bounds"));
+        }
+        let (fd, _mapping) = super::super::memory::sealed_memory(4096, false, false).expect("memory");
+        assert!(link.map(&fd, 4096, true).expect_err("beyond them").contains("are more than"));
+        kept.pop();
+        assert!(link.map(&fd, 4096, true).is_ok());
+        drop(theirs);
     }
 
     #[test]

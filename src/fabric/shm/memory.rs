@@ -133,8 +133,8 @@ pub(super) fn verify_peer_memory(fd: BorrowedFd<'_>, bytes: usize) -> core::resu
 }
 
 /// Maps memory that [`verify_peer_memory`] found good.
-pub(super) fn map_peer_memory(fd: BorrowedFd<'_>, bytes: usize, writable: bool) -> io::Result<Mapping> {
-    Mapping::shared(fd, bytes, writable, bytes <= PEER_POPULATE_BYTES_MAX)
+pub(super) fn map_peer_memory(fd: BorrowedFd<'_>, bytes: usize, writable: bool, eager: bool) -> io::Result<Mapping> {
+    Mapping::shared(fd, bytes, writable, eager && bytes <= PEER_POPULATE_BYTES_MAX)
 }
 
 /// Registered memory of the shared-memory provider.

@@ -247,6 +247,11 @@ impl QpCore {
         if ring.push(imm) {
             return WcStatus::Success;
         }
+        // A poll thread serves many peers: it does not wait for one that breaks the rule that every immediate under way
+        // has a receive posted.
+        if self.has_waker() {
+            return WcStatus::RnrRetryExc;
+        }
         // The peer may sleep: what was written so far may be what it waits for before it posts a receive.
         self.ring_bell();
         let until = now().after(RECEIVE_WAIT);

@@ -154,6 +154,11 @@ impl QpCore {
         Address { endpoint: self.hub.name, qp }.encode()
     }
 
+    /// Whether this is a poll thread's end.
+    pub(super) fn has_waker(&self) -> bool {
+        self.waker.is_some()
+    }
+
     /// Rings the peer's waker if it sleeps.
     #[inline]
     pub(super) fn ring_bell(&self) {

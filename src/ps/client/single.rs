@@ -315,7 +315,10 @@ impl<F: Fabric> PsClient<F> {
                 true
             }
             Polled::Corrupt => {
-                let error = Error::new(Status::CorruptResponse, "the answer does not agree with its checksum");
+                let error = Error::new(
+                    Status::CorruptResponse,
+                    "the answer does not agree with its checksum, or answers another request",
+                );
                 record.error = Some(channel.describe(held, error));
                 record.stage = Stage::Failed;
                 true
