@@ -173,7 +173,8 @@ impl<F: Fabric, R> Channel<F, R> {
     #[inline]
     pub fn acquire(&self) -> core::result::Result<Held, AcquireError> {
         let count = self.slots.len();
-        let start = self.hints[thread_hint()].load(Ordering::Relaxed) as usize % count;
+        let hint = self.hints[thread_hint()].load(Ordering::Relaxed) as usize;
+        let start = if hint < count { hint } else { 0 };
         for step in 0..count {
             let index = if start + step < count { start + step } else { start + step - count };
             if let Some(held) = self.try_take(index) {
@@ -296,7 +297,7 @@ impl<F: Fabric, R> Channel<F, R> {
                 unsafe { checksum_foreign(sum, slot.places.request_payload, header.payload_bytes as usize) };
         }
         // SAFETY: the places are this slot's.
-        unsafe { lane.commit(&slot.places, slot.slot, &header.to_bytes(), header.payload_bytes) }
+        unsafe { lane.commit(&slot.places, slot.slot, &header.to_words(), header.payload_bytes) }
     }
 
     /// Looks for the answer. `expected_bytes` bounds an answer that lands outside the slot.
@@ -313,16 +314,16 @@ impl<F: Fabric, R> Channel<F, R> {
         // SAFETY: the holder has `own` to itself.
         let own = unsafe { &*slot.own.get() };
         // SAFETY: the places are this slot's.
-        let Some(bytes) = (unsafe { lane.answer(&slot.places, own.word) }) else {
+        let Some(words) = (unsafe { lane.answer(&slot.places, own.word) }) else {
             return Polled::Pending;
         };
-        let header = ResponseHeader::from_bytes(&bytes);
+        let header = ResponseHeader::from_words(&words);
         if header.sequence != RequestHeader::identity(held.index, held.use_count) {
             return Polled::Corrupt;
         }
         if self.checksum || lane.parts().scheme == Scheme::Crc {
             let fits = header.response_bytes <= expected_bytes || own.landing.is_null();
-            if !fits || !lane.agrees(&slot.places, own.landing, &bytes) {
+            if !fits || !lane.agrees(&slot.places, own.landing, &header) {
                 // Under `crc` the bytes may still be on their way; otherwise they are not coming any more.
                 return if lane.parts().scheme == Scheme::Crc { Polled::Pending } else { Polled::Corrupt };
             }

@@ -8,7 +8,7 @@ use crate::fabric::{
 };
 use crate::lane::{DirtyReason, LaneState, Lifecycle};
 use crate::sync::{Arc, AtomicU8, AtomicU32, Mutex, Ordering, lock};
-use crate::wire::{Geometry, HEADER_BYTES, Word, response_offsets};
+use crate::wire::{Geometry, HEADER_BYTES, ResponseHeader, Word, Words, response_offsets};
 
 /// What a lane is made of.
 #[derive(Debug)]
@@ -214,7 +214,7 @@ impl<F: Fabric> ClientLane<F> {
         &self,
         places: &SlotPlaces,
         slot: u32,
-        header: &[u8; HEADER_BYTES],
+        header: &Words,
         payload_bytes: u32,
     ) -> Result<()> {
         // SAFETY: the header place belongs to the held slot.
@@ -282,7 +282,7 @@ impl<F: Fabric> ClientLane<F> {
     /// # Safety
     /// `places` are those of a slot held by the caller.
     #[inline(always)]
-    pub(super) unsafe fn answer(&self, places: &SlotPlaces, expected: Word) -> Option<[u8; HEADER_BYTES]> {
+    pub(super) unsafe fn answer(&self, places: &SlotPlaces, expected: Word) -> Option<Words> {
         // SAFETY: the response header lies in the lane's own region.
         if unsafe { load_acquire(places.response_header, response_offsets::WORD) } != expected.0 {
             return None;
@@ -292,9 +292,8 @@ impl<F: Fabric> ClientLane<F> {
     }
 
     /// Whether an answer's checksum agrees with its bytes, which lie at `landing`, or in the slot when that is null.
-    pub(super) fn agrees(&self, places: &SlotPlaces, landing: *const u8, header: &[u8; HEADER_BYTES]) -> bool {
-        let decoded = crate::wire::ResponseHeader::from_bytes(header);
-        let sum = crate::wire::response_checksum(header);
+    pub(super) fn agrees(&self, places: &SlotPlaces, landing: *const u8, decoded: &ResponseHeader) -> bool {
+        let sum = crate::wire::response_checksum(&decoded.to_bytes());
         let bytes = decoded.response_bytes;
         if bytes as usize <= crate::wire::INLINE_BYTES && landing.is_null() {
             return sum == decoded.checksum;

@@ -1,7 +1,7 @@
 //! Access to memory that a peer reads and writes at any time: atomics and raw copies, never a reference.
 
 use crate::sync::{AtomicU64, Ordering};
-use crate::wire::HEADER_BYTES;
+use crate::wire::{HEADER_BYTES, Words};
 
 const WORDS: usize = HEADER_BYTES / 8;
 
@@ -40,14 +40,9 @@ pub(super) unsafe fn store_release(header: *mut u8, offset: usize, value: u64) {
 /// # Safety
 /// `header` is an 8-aligned, mapped header.
 #[inline(always)]
-pub(super) unsafe fn copy_header(header: *const u8) -> [u8; HEADER_BYTES] {
-    let mut out = [0_u8; HEADER_BYTES];
-    for (index, chunk) in out.chunks_exact_mut(8).enumerate() {
-        // SAFETY: index < 8, so the word lies within the header.
-        let value = unsafe { word(header.add(index * 8)) }.load(Ordering::Relaxed);
-        chunk.copy_from_slice(&value.to_ne_bytes());
-    }
-    out
+pub(super) unsafe fn copy_header(header: *const u8) -> Words {
+    // SAFETY: index < 8, so each word lies within the header.
+    core::array::from_fn(|index| u64::from_le(unsafe { word(header.add(index * 8)) }.load(Ordering::Relaxed)))
 }
 
 /// Stores a header with its last word last.
@@ -55,17 +50,13 @@ pub(super) unsafe fn copy_header(header: *const u8) -> [u8; HEADER_BYTES] {
 /// # Safety
 /// `header` is an 8-aligned, mapped, writable header.
 #[inline(always)]
-pub(super) unsafe fn store_header(header: *mut u8, bytes: &[u8; HEADER_BYTES]) {
-    let mut words = [0_u64; WORDS];
-    for (value, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        *value = u64::from_ne_bytes(chunk.try_into().unwrap_or([0; 8]));
-    }
+pub(super) unsafe fn store_header(header: *mut u8, words: &Words) {
     for (index, value) in words[..WORDS - 1].iter().enumerate() {
         // SAFETY: index < 7, so the word lies within the header.
-        unsafe { word(header.add(index * 8)) }.store(*value, Ordering::Relaxed);
+        unsafe { word(header.add(index * 8)) }.store(value.to_le(), Ordering::Relaxed);
     }
     // SAFETY: the last word of the header.
-    unsafe { store_release(header, HEADER_BYTES - 8, u64::from_le(words[WORDS - 1])) };
+    unsafe { store_release(header, HEADER_BYTES - 8, words[WORDS - 1]) };
 }
 
 /// Appends `count` keys that lie at `from` in memory a peer may be changing.

@@ -231,12 +231,11 @@ impl<F: Fabric> Scanner<F> {
             return false;
         }
         // SAFETY: as above.
-        let bytes = unsafe { copy_header(entry.header) };
+        let mut header = RequestHeader::from_words(&unsafe { copy_header(entry.header) });
         let scheme = lane.parts().scheme;
-        if scheme == Scheme::Imm || (self.has_crc && scheme == Scheme::Crc && !agrees(lane, entry.slot, &bytes)) {
+        if scheme == Scheme::Imm || (self.has_crc && scheme == Scheme::Crc && !agrees(lane, entry.slot, &header)) {
             return false;
         }
-        let mut header = RequestHeader::from_bytes(&bytes);
         // What is answered is what was expected, whatever the client stores meanwhile.
         header.commit = entry.expected;
         entry.expected = entry.expected.next();
@@ -269,8 +268,7 @@ impl<F: Fabric> Scanner<F> {
                 continue;
             };
             // SAFETY: the header lies in the lane's own region.
-            let bytes = unsafe { copy_header(entry.header) };
-            let mut header = RequestHeader::from_bytes(&bytes);
+            let mut header = RequestHeader::from_words(&unsafe { copy_header(entry.header) });
             if header.commit != entry.expected || lane.is_busy(slot) {
                 continue;
             }
@@ -283,15 +281,15 @@ impl<F: Fabric> Scanner<F> {
 }
 
 /// Whether a request's checksum agrees with what lies in the slot. The sum covers no more payload than the slot has.
-fn agrees<F: Fabric>(lane: &ServerLane<F>, slot: u32, bytes: &[u8; HEADER_BYTES]) -> bool {
-    let header = RequestHeader::from_bytes(bytes);
-    let covered = header.payload_bytes.min(lane.parts().geometry.request_payload_bytes);
+fn agrees<F: Fabric>(lane: &ServerLane<F>, slot: u32, header: &RequestHeader) -> bool {
+    let covered = header.payload_bytes.min(lane.parts().geometry.request_payload_bytes) as usize;
+    let begun = request_checksum(&header.to_bytes());
     // SAFETY: `covered` is within the slot's payload.
-    let sum = unsafe { checksum_foreign(request_checksum(bytes), lane.request_payload(slot), covered as usize) };
+    let sum = unsafe { checksum_foreign(begun, lane.request_payload(slot), covered) };
     sum == header.checksum
 }
 
 /// Whether a request that asked for a checksum agrees with it; for schemes that do not check before handing out.
 pub(crate) fn request_agrees<F: Fabric>(lane: &ServerLane<F>, slot: u32, header: &RequestHeader) -> bool {
-    agrees(lane, slot, &header.to_bytes())
+    agrees(lane, slot, header)
 }

@@ -233,7 +233,7 @@ impl<F: Fabric> ServerLane<F> {
         }
         let place = self.slots[slot as usize].response_header;
         // SAFETY: the header place belongs to this slot.
-        unsafe { store_header(place, &header.to_bytes()) };
+        unsafe { store_header(place, &header.to_words()) };
         if !self.has_windows() || self.parts.scheme == Scheme::Imm {
             self.post_answer(slot, answer, in_slot);
         }

@@ -97,59 +97,114 @@ pub mod response_offsets {
 const REQUEST_CHECKSUM_AT: usize = 20;
 const RESPONSE_CHECKSUM_AT: usize = 16;
 
-fn u16_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+/// A header as the eight words that it is moved in.
+pub type Words = [u64; HEADER_BYTES / 8];
+
+/// The words of a header's bytes.
+#[inline]
+fn words_of(bytes: &[u8; HEADER_BYTES]) -> Words {
+    let mut words = [0; HEADER_BYTES / 8];
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_le_bytes(chunk.try_into().unwrap_or([0; 8]));
+    }
+    words
 }
 
-fn u32_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+/// The bytes of a header's words.
+#[inline]
+fn bytes_of(words: &Words) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
+        chunk.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
 }
 
-fn u64_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
-    (u64::from(u32_at(bytes, at + 4)) << 32) | u64::from(u32_at(bytes, at))
+#[inline]
+fn inline_of(words: [u64; 3]) -> [u8; INLINE_BYTES] {
+    let mut inline = [0; INLINE_BYTES];
+    for (chunk, word) in inline.chunks_exact_mut(8).zip(words) {
+        chunk.copy_from_slice(&word.to_le_bytes());
+    }
+    inline
+}
+
+#[inline]
+fn words_of_inline(inline: &[u8; INLINE_BYTES]) -> [u64; 3] {
+    let mut words = [0; 3];
+    for (word, chunk) in words.iter_mut().zip(inline.chunks_exact(8)) {
+        *word = u64::from_le_bytes(chunk.try_into().unwrap_or([0; 8]));
+    }
+    words
+}
+
+#[inline]
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | (u64::from(high) << 32)
+}
+
+#[inline]
+#[allow(clippy::cast_possible_truncation)] // the low half is what is meant
+fn low(word: u64) -> u32 {
+    word as u32
+}
+
+#[inline]
+fn high(word: u64) -> u32 {
+    (word >> 32) as u32
 }
 
 impl RequestHeader {
     /// Decodes; every bit pattern is a value, nothing is judged here.
     #[inline]
     #[must_use]
-    pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> RequestHeader {
-        let mut inline = [0; INLINE_BYTES];
-        inline.copy_from_slice(&bytes[32..56]);
+    #[allow(clippy::cast_possible_truncation)] // fields of a word
+    pub fn from_words(words: &Words) -> RequestHeader {
         RequestHeader {
-            op: bytes[0],
-            flags: bytes[1],
-            table: u16_at(bytes, 2),
-            key_count: u32_at(bytes, 4),
-            sequence: u64_at(bytes, 8),
-            payload_bytes: u32_at(bytes, 16),
-            checksum: u32_at(bytes, REQUEST_CHECKSUM_AT),
-            response_bytes: u32_at(bytes, 24),
-            shard: u16_at(bytes, 28),
-            reserved: u16_at(bytes, 30),
-            inline,
-            commit: Word(u64_at(bytes, 56)),
+            op: words[0] as u8,
+            flags: (words[0] >> 8) as u8,
+            table: (words[0] >> 16) as u16,
+            key_count: high(words[0]),
+            sequence: words[1],
+            payload_bytes: low(words[2]),
+            checksum: high(words[2]),
+            response_bytes: low(words[3]),
+            shard: (words[3] >> 32) as u16,
+            reserved: (words[3] >> 48) as u16,
+            inline: inline_of([words[4], words[5], words[6]]),
+            commit: Word(words[7]),
         }
     }
 
     /// Encodes.
     #[inline]
     #[must_use]
+    pub fn to_words(&self) -> Words {
+        let [a, b, c] = words_of_inline(&self.inline);
+        let what = u32::from(self.op) | (u32::from(self.flags) << 8) | (u32::from(self.table) << 16);
+        let whom = u32::from(self.shard) | (u32::from(self.reserved) << 16);
+        [
+            pair(what, self.key_count),
+            self.sequence,
+            pair(self.payload_bytes, self.checksum),
+            pair(self.response_bytes, whom),
+            a,
+            b,
+            c,
+            self.commit.0,
+        ]
+    }
+
+    /// Decodes from memory order.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> RequestHeader {
+        RequestHeader::from_words(&words_of(bytes))
+    }
+
+    /// Encodes to memory order.
+    #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        bytes[0] = self.op;
-        bytes[1] = self.flags;
-        bytes[2..4].copy_from_slice(&self.table.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.key_count.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.payload_bytes.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.checksum.to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.response_bytes.to_le_bytes());
-        bytes[28..30].copy_from_slice(&self.shard.to_le_bytes());
-        bytes[30..32].copy_from_slice(&self.reserved.to_le_bytes());
-        bytes[32..56].copy_from_slice(&self.inline);
-        bytes[56..64].copy_from_slice(&self.commit.0.to_le_bytes());
-        bytes
+        bytes_of(&self.to_words())
     }
 
     /// The remote buffer named in the inline area, if the flag says so.
@@ -159,10 +214,8 @@ impl RequestHeader {
         if self.flags & flags::REMOTE_BUFFER == 0 {
             return None;
         }
-        let low = |at: usize| {
-            u32::from_le_bytes([self.inline[at], self.inline[at + 1], self.inline[at + 2], self.inline[at + 3]])
-        };
-        Some(RemoteBuffer { address: (u64::from(low(4)) << 32) | u64::from(low(0)), rkey: low(8), bytes: low(12) })
+        let [address, rest, _] = words_of_inline(&self.inline);
+        Some(RemoteBuffer { address, rkey: low(rest), bytes: high(rest) })
     }
 
     /// Names a remote buffer in the inline area.
@@ -204,35 +257,46 @@ impl ResponseHeader {
     /// Decodes; every bit pattern is a value, nothing is judged here.
     #[inline]
     #[must_use]
-    pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> ResponseHeader {
-        let mut inline = [0; INLINE_BYTES];
-        inline.copy_from_slice(&bytes[24..48]);
+    pub fn from_words(words: &Words) -> ResponseHeader {
         ResponseHeader {
-            status: u32_at(bytes, 0).cast_signed(),
-            response_bytes: u32_at(bytes, 4),
-            sequence: u64_at(bytes, 8),
-            checksum: u32_at(bytes, RESPONSE_CHECKSUM_AT),
-            aux: u32_at(bytes, 20),
-            inline,
-            progress: Progress(u64_at(bytes, response_offsets::PROGRESS)),
-            word: Word(u64_at(bytes, response_offsets::WORD)),
+            status: low(words[0]).cast_signed(),
+            response_bytes: high(words[0]),
+            sequence: words[1],
+            checksum: low(words[2]),
+            aux: high(words[2]),
+            inline: inline_of([words[3], words[4], words[5]]),
+            progress: Progress(words[response_offsets::PROGRESS / 8]),
+            word: Word(words[response_offsets::WORD / 8]),
         }
     }
 
     /// Encodes.
     #[inline]
     #[must_use]
+    pub fn to_words(&self) -> Words {
+        let [a, b, c] = words_of_inline(&self.inline);
+        [
+            pair(self.status.cast_unsigned(), self.response_bytes),
+            self.sequence,
+            pair(self.checksum, self.aux),
+            a,
+            b,
+            c,
+            self.progress.0,
+            self.word.0,
+        ]
+    }
+
+    /// Decodes from memory order.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> ResponseHeader {
+        ResponseHeader::from_words(&words_of(bytes))
+    }
+
+    /// Encodes to memory order.
+    #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        bytes[0..4].copy_from_slice(&self.status.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.response_bytes.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.checksum.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.aux.to_le_bytes());
-        bytes[24..48].copy_from_slice(&self.inline);
-        bytes[48..56].copy_from_slice(&self.progress.0.to_le_bytes());
-        bytes[56..64].copy_from_slice(&self.word.0.to_le_bytes());
-        bytes
+        bytes_of(&self.to_words())
     }
 }
 

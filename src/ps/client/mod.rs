@@ -49,12 +49,21 @@ pub struct PsClient<F: Fabric> {
     channels: Box<[Channel<F, Record>]>,
     router: Router,
     options: PsClientOptions,
-    /// Row width by tag; 0: no such table.
-    dims: Box<[AtomicU32]>,
+    /// What is known of a table, by tag.
+    tables: Box<[Limits]>,
     batches: Batches,
 }
 
 const TAGS: usize = 1 << 16;
+
+/// Row width of a table, and how many keys one slot takes; all 0: no such table. Worked out once, so that no request
+/// divides.
+#[derive(Debug, Default)]
+struct Limits {
+    row_bytes: AtomicU32,
+    get_keys: AtomicU32,
+    rows_keys: AtomicU32,
+}
 
 /// The checked common part of a request.
 #[derive(Clone, Copy, Debug)]
@@ -71,11 +80,12 @@ impl<F: Fabric> PsClient<F> {
     /// A client over one connected channel per shard, in the order of the shards.
     #[must_use]
     pub fn new(channels: Vec<Channel<F, Record>>, router: Router, options: PsClientOptions) -> PsClient<F> {
-        let dims: Box<[AtomicU32]> = (0..TAGS).map(|_| AtomicU32::new(0)).collect();
-        dims[0].store(options.default_dim, Ordering::Relaxed);
+        let tables: Box<[Limits]> = (0..TAGS).map(|_| Limits::default()).collect();
         let slots: usize = channels.iter().map(Channel::slot_count).sum();
         let batches = Batches::new((slots * 2).clamp(16, INDEX_MAX));
-        PsClient { channels: channels.into_boxed_slice(), router, options, dims, batches }
+        let client = PsClient { channels: channels.into_boxed_slice(), router, options, tables, batches };
+        client.set_dim(TableTag(0), client.options.default_dim);
+        client
     }
 
     /// One channel per shard.
@@ -93,7 +103,14 @@ impl<F: Fabric> PsClient<F> {
 
     /// Makes a table's row width known, as INIT_TABLE's answer says.
     pub fn set_dim(&self, table: TableTag, dim: u32) {
-        self.dims[usize::from(table.0)].store(dim, Ordering::Relaxed);
+        let limits = &self.tables[usize::from(table.0)];
+        let row_bytes = dim.saturating_mul(4);
+        let (request, response) =
+            self.channels.first().map_or((0, 0), |channel| (channel.payload_bytes_max(), channel.response_bytes_max()));
+        let get_keys = (request / 8).min(response.checked_div(row_bytes).unwrap_or(0));
+        limits.get_keys.store(get_keys.min(self.options.keys_max), Ordering::Relaxed);
+        limits.rows_keys.store((request / (8 + row_bytes)).min(self.options.keys_max), Ordering::Relaxed);
+        limits.row_bytes.store(row_bytes, Ordering::Relaxed);
     }
 
     /// f32 elements of a row.
@@ -102,11 +119,8 @@ impl<F: Fabric> PsClient<F> {
     /// `UnknownTable` when no INIT_TABLE of this client gave this tag.
     #[inline]
     pub fn dim(&self, table: TableTag) -> Result<u32> {
-        match self.dims[usize::from(table.0)].load(Ordering::Relaxed) {
-            0 => Err(Error::new(
-                Status::UnknownTable,
-                format!("table {} is not known to this client: call init_table first", table.0),
-            )),
+        match self.tables[usize::from(table.0)].row_bytes.load(Ordering::Relaxed) / 4 {
+            0 => Err(unknown(table)),
             dim => Ok(dim),
         }
     }
@@ -157,22 +171,14 @@ impl<F: Fabric> PsClient<F> {
 
     #[inline]
     fn plan<'a>(&self, op: Op, table: TableTag, keys: &'a [u64]) -> Result<Plan<'a>> {
-        let row_bytes = self.dim(table)? as usize * 4;
-        let channel = &self.channels[0];
-        let request = channel.payload_bytes_max() as usize;
-        let fit = match op {
-            Op::Get => (request / 8).min(channel.response_bytes_max() as usize / row_bytes),
-            _ => request / (8 + row_bytes),
-        };
-        if fit == 0 {
-            return Err(Error::new(
-                Status::BatchTooLarge,
-                format!(
-                    "a row of {row_bytes} bytes does not fit a slot; raise request-slot-bytes and response-slot-bytes"
-                ),
-            ));
+        let limits = &self.tables[usize::from(table.0)];
+        let row_bytes = limits.row_bytes.load(Ordering::Relaxed) as usize;
+        let part_keys = if op == Op::Get { &limits.get_keys } else { &limits.rows_keys };
+        let part_keys = part_keys.load(Ordering::Relaxed) as usize;
+        if part_keys == 0 {
+            return Err(if row_bytes == 0 { unknown(table) } else { too_wide(row_bytes) });
         }
-        Ok(Plan { op, table, keys, row_bytes, part_keys: fit.min(self.options.keys_max as usize) })
+        Ok(Plan { op, table, keys, row_bytes, part_keys })
     }
 
     /// Starts a request.
@@ -355,6 +361,19 @@ impl<F: Fabric> PsClient<F> {
     fn pace(&self, timeout: Option<Duration>) -> Pace {
         Pace::new(self.options.pace, timeout.unwrap_or(self.options.wait_timeout))
     }
+}
+
+#[cold]
+fn unknown(table: TableTag) -> Box<Error> {
+    Error::new(Status::UnknownTable, format!("table {} is not known to this client: call init_table first", table.0))
+}
+
+#[cold]
+fn too_wide(row_bytes: usize) -> Box<Error> {
+    Error::new(
+        Status::BatchTooLarge,
+        format!("a row of {row_bytes} bytes does not fit a slot; raise request-slot-bytes and response-slot-bytes"),
+    )
 }
 
 #[cold]
