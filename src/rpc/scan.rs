@@ -268,12 +268,14 @@ impl<F: Fabric> Scanner<F> {
             let Some(entry) = found else {
                 continue;
             };
+            // The word comes first here too: with an immediate that came too early, the rest may be half stored.
             // SAFETY: the header lies in the lane's own region.
-            let bytes = unsafe { copy_header(entry.header) };
-            let mut header = RequestHeader::from_bytes(&bytes);
-            if header.commit != entry.expected || lane.is_busy(slot) {
+            if unsafe { load_acquire(entry.header, WORD_AT) } != entry.expected.0 || lane.is_busy(slot) {
                 continue;
             }
+            // SAFETY: as above.
+            let bytes = unsafe { copy_header(entry.header) };
+            let mut header = RequestHeader::from_bytes(&bytes);
             header.commit = entry.expected;
             entry.expected = entry.expected.next();
             lane.take(slot);
