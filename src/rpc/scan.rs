@@ -267,11 +267,13 @@ impl<F: Fabric> Scanner<F> {
             let Some(entry) = found else {
                 continue;
             };
+            // The word comes first here too: with an immediate that came too early, the rest may be half stored.
             // SAFETY: the header lies in the lane's own region.
-            let mut header = RequestHeader::from_words(&unsafe { copy_header(entry.header) });
-            if header.commit != entry.expected || lane.is_busy(slot) {
+            if unsafe { load_acquire(entry.header, WORD_AT) } != entry.expected.0 || lane.is_busy(slot) {
                 continue;
             }
+            // SAFETY: as above.
+            let mut header = RequestHeader::from_words(&unsafe { copy_header(entry.header) });
             header.commit = entry.expected;
             entry.expected = entry.expected.next();
             lane.take(slot);
