@@ -1,7 +1,7 @@
 //! All lanes of one client to one shard, and the slots that requests take.
 
 use super::client_lane::{ClientLane, SlotPlaces};
-use super::raw::{checksum_foreign, load_acquire};
+use super::raw::{checksum_foreign, fetch_to_read, load_acquire};
 use super::{ClientLaneParts, Scheme};
 use crate::error::{Error, Outcome, Result, Status};
 use crate::fabric::{Completion, Cq, Fabric, WcOpcode, WcStatus};
@@ -300,6 +300,18 @@ impl<F: Fabric, R> Channel<F, R> {
         unsafe { lane.commit(&slot.places, slot.slot, &header.to_words(), header.payload_bytes) }
     }
 
+    /// Slots are taken in the order in which they were given back, so callers with several requests under way mostly go
+    /// through them in order: what the next one will touch is asked for while this one is worked on. Not when the next
+    /// one is free: then there is one request at a time.
+    #[inline(always)]
+    fn fetch_next(&self, index: u32, fetch: impl Fn(&Slot<R>)) {
+        if let Some(next) = self.slots.get(index as usize + 1)
+            && next.state.load(Ordering::Relaxed) & 1 == 1
+        {
+            fetch(next);
+        }
+    }
+
     /// Looks for the answer. `expected_bytes` bounds an answer that lands outside the slot.
     ///
     /// # Safety
@@ -317,6 +329,10 @@ impl<F: Fabric, R> Channel<F, R> {
         let Some(words) = (unsafe { lane.answer(&slot.places, own.word) }) else {
             return Polled::Pending;
         };
+        self.fetch_next(held.index, |next| {
+            fetch_to_read(next.places.response_header);
+            fetch_to_read(next.places.response_header.wrapping_sub(crate::wire::HEADER_BYTES));
+        });
         let header = ResponseHeader::from_words(&words);
         if header.sequence != RequestHeader::identity(held.index, held.use_count) {
             return Polled::Corrupt;
@@ -410,10 +426,14 @@ impl<F: Fabric, R> Channel<F, R> {
     pub fn release(&self, held: Held) -> bool {
         let slot = &self.slots[held.index as usize];
         let state = (held.use_count << 1) | 1;
-        // Release: pairs with the Acquire of `try_take`.
-        if slot.state.compare_exchange(state, state + 1, Ordering::Release, Ordering::Relaxed).is_err() {
+        if slot.state.load(Ordering::Relaxed) != state {
             return false;
         }
+        // A plain store, not an exchange: an exchange would wait until every store before it has reached the server's
+        // lines, and so put one crossing of cores into each request. One thread at a time works on a request, so nobody
+        // else changes a held slot.
+        // Release: pairs with the Acquire of `try_take`.
+        slot.state.store(state + 1, Ordering::Release);
         self.hints[thread_hint()].store(held.index, Ordering::Relaxed);
         true
     }

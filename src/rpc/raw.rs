@@ -13,6 +13,31 @@ unsafe fn word<'a>(place: *const u8) -> &'a AtomicU64 {
     unsafe { AtomicU64::from_ptr(place.cast_mut().cast::<u64>()) }
 }
 
+/// Asks for a line that will be read. Any address may be given.
+#[inline(always)]
+pub(super) fn fetch_to_read(place: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing and never faults.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(place.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
+/// Asks for a line that will be written, as its only owner: what the other side holds of it is taken away while this
+/// side still does something else. Any address may be given.
+#[inline(always)]
+pub(super) fn fetch_to_write(place: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads and writes nothing and never faults; processors without it take it for a no-op.
+    unsafe {
+        core::arch::asm!("prefetchw [{place}]", place = in(reg) place, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
 /// The word at `header + offset`.
 ///
 /// # Safety

@@ -1,6 +1,6 @@
 //! How a poll thread finds committed requests.
 
-use super::raw::{checksum_foreign, copy_header, load_acquire};
+use super::raw::{checksum_foreign, copy_header, fetch_to_read, load_acquire};
 use super::{Scheme, ServerLane};
 use crate::fabric::{Completion, Cq, Fabric, Qp, WcOpcode, WcStatus};
 use crate::sync::Arc;
@@ -42,6 +42,8 @@ const COLD_PER_ROUND: usize = 8;
 /// Rounds without a request after which a slot is cold again, and how often this is looked after.
 const COOLS_AFTER_ROUNDS: u64 = 1 << 14;
 
+/// Hot slots whose headers are asked for ahead.
+const FETCHED_AHEAD: usize = 4;
 /// Every so many rounds some cold slots are looked at before the hot ones.
 const COLD_FIRST_EVERY_ROUNDS: u64 = 4;
 
@@ -182,6 +184,9 @@ impl<F: Fabric> Scanner<F> {
                 return;
             }
             let place = if start + step < count { start + step } else { start + step - count };
+            if let Some(next) = self.hot.get(place + FETCHED_AHEAD) {
+                fetch_to_read(self.entries[*next as usize].header);
+            }
             let index = self.hot[place] as usize;
             if self.take(index, ready) && ready.len() == READY_MAX {
                 self.hot_cursor = if place + 1 == count { 0 } else { place + 1 };

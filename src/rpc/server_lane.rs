@@ -1,7 +1,7 @@
 //! The server's end of one lane.
 
 use super::Scheme;
-use super::raw::{checksum_foreign, store_header, store_release};
+use super::raw::{checksum_foreign, fetch_to_write, store_header, store_release};
 use crate::fabric::{
     Access, Completion, Cq, Fabric, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, Work, WorkOp,
 };
@@ -66,6 +66,8 @@ unsafe impl<F: Fabric> Send for ServerLane<F> {}
 unsafe impl<F: Fabric> Sync for ServerLane<F> {}
 
 const SIGNAL_EVERY: u32 = 32;
+/// Of a large answer only so much is asked for ahead: the rest comes in order, which the processor sees by itself.
+const FETCHED_ANSWER_BYTES: u32 = 256;
 
 /// What the server says to one request.
 #[derive(Clone, Copy, Debug)]
@@ -178,6 +180,18 @@ impl<F: Fabric> ServerLane<F> {
     #[must_use]
     pub fn request_payload(&self, slot: u32) -> *const u8 {
         self.slots[slot as usize].request_payload
+    }
+
+    /// Asks for the lines that a small answer will be stored to, so that their way here overlaps with the look-up of the
+    /// rows.
+    #[inline]
+    pub fn fetch_for_answer(&self, slot: u32, bytes: u32) {
+        let header = self.slots[slot as usize].response_header.cast_const();
+        fetch_to_write(header);
+        let lines = Geometry::response_payload_distance(bytes.min(FETCHED_ANSWER_BYTES)) / HEADER_BYTES;
+        for line in 1..=lines {
+            fetch_to_write(header.wrapping_sub(line * HEADER_BYTES));
+        }
     }
 
     /// Where an answer of this length is put together. It must fit the geometry's response payload.

@@ -217,6 +217,10 @@ impl<F: Fabric> Poller<F> {
                 continue;
             }
             found = true;
+            for ready in &self.ready {
+                let bytes = if ready.header.op == Op::Get as u8 { ready.header.response_bytes } else { 0 };
+                self.scanners[index].lane(ready.lane).fetch_for_answer(ready.slot, bytes);
+            }
             if self.ready.len() > 1 {
                 let worker = self.scratch.worker;
                 self.ready.iter().for_each(|ready| self.handler.prefetch(worker, &ready.header));

@@ -33,6 +33,10 @@ pub struct Arguments {
     /// Further options of both ends, name=value.
     #[arg(long = "set")]
     set: Vec<String>,
+    /// Requests of one turn of a workload. More than the default to profile a process, which makes ratios worse: a
+    /// yardstick and its workload are then far apart in time.
+    #[arg(long, default_value_t = 20_000)]
+    turn_requests: usize,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -63,11 +67,10 @@ const CASES: &[Case] = &[
     case("update_512x128_d1", Kind::Update, 512, 128, 1),
 ];
 
-/// Bytes of rows that one turn of a workload moves at most, and requests that it makes at most: some ten milliseconds.
+/// Bytes of rows that one turn of a workload moves at most, unless more requests were asked for: some ten milliseconds.
 /// Where virtual processors are moved between cores of the host, what two of them can do together changes from one
 /// second to the next, so a workload and its yardstick must be close in time.
 const TURN_BYTES: usize = 32 << 20;
-const TURN_REQUESTS: usize = 20_000;
 
 /// One figure per round.
 #[derive(Default)]
@@ -208,7 +211,8 @@ impl Bench<'_> {
             yardsticks.turn(workload)?;
             self.shard.resume();
             let mut run = Run::new(self.client, table, workload, self.clock);
-            let count = (TURN_BYTES / (workload.rows * workload.row_bytes)).min(TURN_REQUESTS);
+            let most = (TURN_BYTES / (workload.rows * workload.row_bytes)).max(arguments.turn_requests / 1000);
+            let count = arguments.turn_requests.min(most.max(arguments.turn_requests.saturating_sub(20_000)));
             run.chunk(count / 8)?;
             let (latencies, rate) = run.chunk(count)?;
             let p50 = latencies.quantile(0.5) as f64;
