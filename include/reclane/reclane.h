@@ -443,7 +443,7 @@ typedef struct reclane_event {
   uint32_t level;
   /* Microseconds since 1970-01-01 UTC. */
   uint64_t time_us;
-  /* Its name, "lane_dirty" say; docs/troubleshooting.md has the list. NUL-terminated UTF-8. */
+  /* Its name, "lane_dirty" say; docs/errors.md has the list. NUL-terminated UTF-8. */
   const char *name;
   /* The whole event, "time=... level=warn event=lane_dirty shard=1 ...", NUL-terminated UTF-8. */
   const char *line;

@@ -42,7 +42,7 @@ pub struct reclane_event {
     pub level: u32,
     /// Microseconds since 1970-01-01 UTC.
     pub time_us: u64,
-    /// Its name, "lane_dirty" say; docs/troubleshooting.md has the list. NUL-terminated UTF-8.
+    /// Its name, "lane_dirty" say; docs/errors.md has the list. NUL-terminated UTF-8.
     pub name: *const c_char,
     /// The whole event, "time=... level=warn event=lane_dirty shard=1 ...", NUL-terminated UTF-8.
     pub line: *const c_char,

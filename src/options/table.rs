@@ -133,7 +133,7 @@ option_table! {
     /// Huge pages for tables and slots.
     huge_pages: HugePages = Spec::choice("huge-pages", "auto", HugePages::WORDS);
 
-    /// How the rows of a GET reach the client: sent straight from the table's memory, or copied to a staging area first. `auto`: the server decides by table.
+    /// How the rows of a GET reach the client: sent straight from the table's memory, or copied to a staging area first. `auto`: `direct_sg`.
     get_response_mode: GetResponseMode = Spec::choice("rdma-get-response-mode", "auto", GetResponseMode::WORDS)
         .environment(&["RECSTORE_RDMA_GET_RESPONSE_MODE"]);
     /// Version of the PUT protocol; only 2 is left.
