@@ -101,8 +101,11 @@ impl<F: Fabric> ClientLane<F> {
         let first = life.failed(reason);
         self.state.store(life.state() as u8, Ordering::Relaxed);
         drop(life);
-        if first {
-            let refused = self.parts.qp.modify(QpState::Err);
+        if !first {
+            return;
+        }
+        let refused = self.parts.qp.modify(QpState::Err);
+        if reason != DirtyReason::Closed {
             crate::event!(
                 crate::observe::Level::WARN,
                 crate::observe::events::LANE_DIRTY,

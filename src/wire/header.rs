@@ -227,14 +227,14 @@ impl RequestHeader {
         self.inline[12..16].copy_from_slice(&buffer.bytes.to_le_bytes());
     }
 
-    /// The identity of the `use_count`-th request of a logical slot.
+    /// The identity of the `use_count`-th request of a logical slot; never 0.
     ///
     /// A client cannot use a logical slot again before its request is settled, so a request also acknowledges every
     /// earlier one of the same slot, and what a server must remember for exactly-once is one entry per logical slot.
     #[inline]
     #[must_use]
     pub fn identity(logical_slot: u32, use_count: u64) -> u64 {
-        (u64::from(logical_slot) << 40) | (use_count & ((1 << 40) - 1))
+        ((u64::from(logical_slot) + 1) << 40) | (use_count & ((1 << 40) - 1))
     }
 
     /// Where the keys begin in the inline area: they lie there when `key_count * 8` bytes fit behind this offset, else

@@ -265,13 +265,10 @@ fn listen<F: Fabric>(shared: &Shared<F>, control: &ControlClient) {
             Some(Event::ServerDraining(shard)) => {
                 crate::event!(crate::observe::Level::INFO, crate::observe::events::SHARD_DRAINING, shard = shard.0)
             }
-            Some(Event::ControlPlaneLost) => {
-                crate::event!(crate::observe::Level::WARN, crate::observe::events::CONTROL_PLANE_LOST)
-            }
-            Some(Event::ControlPlaneBack) => {
-                crate::event!(crate::observe::Level::INFO, crate::observe::events::CONTROL_PLANE_BACK)
-            }
-            Some(Event::MemberLeft { .. } | Event::LanesPublished { .. } | Event::ServerReady(_)) | None => {}
+            // Reported where they are noticed; data traffic is not concerned.
+            Some(Event::ControlPlaneLost | Event::ControlPlaneBack)
+            | Some(Event::MemberLeft { .. } | Event::LanesPublished { .. } | Event::ServerReady(_))
+            | None => {}
         }
     }
 }

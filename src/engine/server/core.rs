@@ -308,11 +308,9 @@ fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
             }
             Some(Event::ControlPlaneLost) => {
                 shared.plane_lost.store(true, Ordering::Relaxed);
-                crate::event!(crate::observe::Level::WARN, crate::observe::events::CONTROL_PLANE_LOST);
             }
             Some(Event::ControlPlaneBack) => {
                 shared.plane_lost.store(false, Ordering::Relaxed);
-                crate::event!(crate::observe::Level::INFO, crate::observe::events::CONTROL_PLANE_BACK);
             }
             Some(_) | None => {}
         }

@@ -11,7 +11,7 @@
 use super::request::{Borrowed, Source};
 use super::turnstile::{Entry, Turnstile};
 use super::{Plan, PsClient, Token, stale};
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Outcome, Result, Status};
 use crate::fabric::Fabric;
 use crate::ids::TableTag;
 use crate::ps::routing::Partition;
@@ -338,8 +338,10 @@ impl<F: Fabric> PsClient<F> {
         let first = *batch.first_slow.get_or_insert(at);
         let limit = u64::try_from(self.options.wait_timeout.as_nanos()).unwrap_or(u64::MAX);
         if at.since_ns(first) >= limit {
+            // Once a part was sent, "nothing happened" would be a lie that makes an UPDATE count twice when repeated.
+            let sent = batch.parts.iter().any(|part| !matches!(part.state, PartState::Unsent));
             let mut error = Error::new(
-                Status::NoSlot,
+                if sent { Status::WaitTimeout } else { Status::NoSlot },
                 "a part of the batch found no idle slot within the wait timeout: revoke finished requests",
             )
             .at_shard(part.shard);
@@ -367,7 +369,14 @@ impl<F: Fabric> PsClient<F> {
         }
         match &batch.error {
             None => Ok(()),
-            Some(error) => Err(error.clone()),
+            Some(error) => {
+                let mut error = error.clone();
+                // It tells of one part; others may have been executed.
+                if batch.parts.len() > 1 && error.outcome == Outcome::NotExecuted && error.status != Status::NoSlot {
+                    error.outcome = Outcome::Unknown;
+                }
+                Err(error)
+            }
         }
     }
 

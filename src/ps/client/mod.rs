@@ -409,7 +409,9 @@ fn refused(status: RpcStatus) -> Box<Error> {
         RpcStatus::UnknownTable => "has no such table",
         RpcStatus::InternalError => "failed inside its handler; its log has the reason",
     };
-    let mut error = Error::new(status.to_status(), format!("the shard {words}"));
+    // An answer that says "done" and is not what was asked for must not pass for success.
+    let named = if status == RpcStatus::Ok { Status::CorruptResponse } else { status.to_status() };
+    let mut error = Error::new(named, format!("the shard {words}"));
     error.outcome = match status {
         RpcStatus::Ok | RpcStatus::InternalError => Outcome::Unknown,
         _ => Outcome::NotExecuted,
