@@ -119,7 +119,7 @@ fn against_nonsense(integrity: &str) {
     std::thread::scope(|scope| {
         let server = scope.spawn(|| serve(&settings, &member, me, &stop));
         let client = Client::open(&settings).expect("a client");
-        let (mut failed, mut done) = (0, 0);
+        let (mut failed, mut done, mut passed_for_success) = (0, 0, 0);
         for round in 0..2000_usize {
             let keys: Vec<u64> = (0..[1, 3, 64, 300][round % 4]).collect();
             // What lies around the rows must stay as it is.
@@ -131,9 +131,9 @@ fn against_nonsense(integrity: &str) {
             match unsafe { client.call(&request) } {
                 Ok(()) => done += 1,
                 Err(error) => {
-                    // "Done" with another length once came out as success over the C interface.
-                    assert!((error.status as i32) < 0, "round {round}: {error}");
                     failed += 1;
+                    // "Done" with another length once came out as success over the C interface.
+                    passed_for_success += u32::from(error.status as i32 >= 0);
                 }
             }
             let around = memory[..guard].iter().chain(&memory[guard + floats..]);
@@ -141,6 +141,7 @@ fn against_nonsense(integrity: &str) {
         }
         stop.store(true, Ordering::Relaxed);
         assert_eq!(server.join().expect("no panic"), 2000);
+        assert_eq!(passed_for_success, 0);
         assert!(failed > 100 && (integrity != "off" || done > 100), "{failed} failed, {done} done");
     });
 }
