@@ -235,9 +235,14 @@ pub(super) fn shm_options(settings: &Settings) -> ShmOptions {
     ShmOptions { huge_pages: settings.huge_pages }
 }
 
+/// Why `fabric=verbs` cannot be had: first what this host lacks, then what this release does.
 pub(super) fn verbs_unavailable() -> Box<Error> {
-    Error::new(
-        Status::FabricUnavailable,
-        "fabric=verbs: this release has no RDMA provider yet; use fabric=shm for processes of one host",
-    )
+    #[cfg(feature = "verbs")]
+    let found = match crate::fabric::verbs::device_count() {
+        Ok(devices) => format!("this host shows {devices} RDMA devices, but this release has no provider for them yet"),
+        Err(error) => error.message,
+    };
+    #[cfg(not(feature = "verbs"))]
+    let found = "this build has no verbs feature";
+    Error::new(Status::FabricUnavailable, format!("fabric=verbs: {found}; use fabric=shm for processes of one host"))
 }
