@@ -38,6 +38,16 @@ pub struct Joined {
 }
 
 impl Joined {
+    /// The server's answer to this process's offer. A number is given out again, so what its last holder was answered may
+    /// come first.
+    pub fn answer(&self) -> LaneOffer {
+        until("answer to an offer", || {
+            let bytes = self.control.get_lanes(SERVER, PATIENCE).expect("an answer");
+            let answer = LaneOffer::decode(&bytes).expect("an offer");
+            (answer.answers == self.incarnation).then_some(answer)
+        })
+    }
+
     pub fn new(bed: &Bed) -> Joined {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -137,9 +147,7 @@ impl Attacker {
 
     /// Connects to the server's answer to an offer that was published.
     pub fn finish(joined: Joined, half: Half) -> Attacker {
-        let bytes = joined.control.get_lanes(SERVER, PATIENCE).expect("an answer");
-        let answer = LaneOffer::decode(&bytes).expect("an offer");
-        assert_eq!(answer.answers, joined.incarnation);
+        let answer = joined.answer();
         for (qp, address) in half.qps.iter().zip(&answer.queue_pairs) {
             qp.connect(address, PATIENCE).expect("connects");
         }

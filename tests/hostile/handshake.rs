@@ -108,8 +108,7 @@ fn clients_that_vanish_halfway_leave_nothing_behind() {
                 let half = Half::new(joined.geometry());
                 let offer = half.offer(&joined, Scheme::Single).encode();
                 joined.control.publish_lanes(SERVER, offer).expect("published");
-                let answer = joined.control.get_lanes(SERVER, super::bed::PATIENCE).expect("an answer");
-                let answer = LaneOffer::decode(&answer).expect("an offer");
+                let answer = joined.answer();
                 half.qps[0].connect(&answer.queue_pairs[0], super::bed::PATIENCE).expect("connects");
             }
         }
