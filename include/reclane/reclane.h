@@ -566,9 +566,10 @@ typedef void (*reclane_store_unpin_rows_fn)(void *user_data,
 /* The host's storage engine. Zero the struct, set struct_size = sizeof(reclane_store) and the required callbacks.
  *
  * Each callback gets user_data first. worker is distinct among calls that run at the same time and lies below what
- * reclane_options_server_workers() says, so it can index per-thread scratch. Callbacks run on the server's threads, many at once. Pointers are valid during the
- * call only. No callback may throw: a C++ exception that leaves one ends the process (reclane.hpp's Store catches
- * them). A callback may call anything of this library except the stop, shutdown and close functions.
+ * reclane_options_server_workers() says, so it can index per-thread scratch. Callbacks run on the server's threads, many
+ * at once. Pointers are valid during the call only. No callback may throw: a C++ exception that leaves one ends the
+ * process (reclane.hpp's Store catches them). A callback must not call the stop, shutdown and close functions, nor wait
+ * for a request to its own server: the thread that would answer it is the one that waits.
  *
  * Those that return an int return a reclane_answer: 0 when done, -1..-6 when not. Any other number counts as -6. The
  * client gets the answer as its status; the server lives on.
@@ -1026,7 +1027,9 @@ void reclane_client_close(struct reclane_client *client);
  * error          may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_INVALID_ARGUMENT  a field is out of its range; the message names it
- * RECLANE_STATUS_INVALID_PAYLOAD   a table of this name exists with other options, or the shards do not agree
+ * RECLANE_STATUS_INVALID_PAYLOAD   a table of this name exists with other options
+ * RECLANE_STATUS_DEPLOYMENT_MISMATCH  the shards call it by different tags: one of them was started again without its
+ *                                  tables
  * RECLANE_STATUS_INTERNAL_ERROR    a shard's store failed; it lives on
  * RECLANE_STATUS_WAIT_TIMEOUT, _SHARD_UNREACHABLE, _LANE_DOWN, _DRAINING  as their names say
  * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names
@@ -1065,12 +1068,14 @@ reclane_status reclane_client_command(struct reclane_client *client,
  *
  * client        from reclane_client_open().
  * name          name of the barrier, NUL-terminated UTF-8, 1 or more bytes. Copied. It may be used again once passed.
- * participants  how many callers make the barrier open, at least 1; all must say the same number.
+ * participants  how many members (clients, not calls) make the barrier open, at least 1; all must say the same number.
  * timeout_ms    how long to wait, milliseconds; 0 for 60 s.
  * error         may be NULL; filled on failure only.
  *
- * RECLANE_STATUS_WAIT_TIMEOUT               not all came in time; the message says how many did
+ * RECLANE_STATUS_STARTUP_TIMEOUT            not all came in time; the message says who did
+ * RECLANE_STATUS_SHARD_UNREACHABLE          a participant died or left while it waited; the message names it
  * RECLANE_STATUS_INVALID_ARGUMENT           participants is 0, the name is empty, or the others say another number
+ * RECLANE_STATUS_RESOURCE_LIMIT             too many barriers are waited for at once
  * RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE  the control plane is gone
  * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names
  * say
@@ -1463,7 +1468,9 @@ reclane_status reclane_client_revoke(struct reclane_client *client,
  * RECLANE_STATUS_RESOURCE_LIMIT, _OS_ERROR  there is no memory, or it cannot be registered
  * RECLANE_STATUS_SHARD_UNREACHABLE          a shard did not map it
  * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
- * Threads: any.  Blocks: for the time of an allocation.
+ * Threads: any.  Blocks: until every shard has mapped it, at most 5 s for each lane.
+ *
+ * A client opens at most 1023 buffers in its life; their memory is given back when the client is closed.
  */
 RECLANE_NODISCARD
 reclane_status reclane_buffer_open(struct reclane_client *client,

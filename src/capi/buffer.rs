@@ -38,7 +38,9 @@ impl Noun for reclane_buffer {
 /// RECLANE_STATUS_RESOURCE_LIMIT, _OS_ERROR  there is no memory, or it cannot be registered
 /// RECLANE_STATUS_SHARD_UNREACHABLE          a shard did not map it
 /// RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
-/// Threads: any.  Blocks: for the time of an allocation.
+/// Threads: any.  Blocks: until every shard has mapped it, at most 5 s for each lane.
+///
+/// A client opens at most 1023 buffers in its life; their memory is given back when the client is closed.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn reclane_buffer_open(

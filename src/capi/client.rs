@@ -145,7 +145,9 @@ pub unsafe extern "C" fn reclane_client_close(client: *mut reclane_client) {
 /// error          may be NULL; filled on failure only.
 ///
 /// RECLANE_STATUS_INVALID_ARGUMENT  a field is out of its range; the message names it
-/// RECLANE_STATUS_INVALID_PAYLOAD   a table of this name exists with other options, or the shards do not agree
+/// RECLANE_STATUS_INVALID_PAYLOAD   a table of this name exists with other options
+/// RECLANE_STATUS_DEPLOYMENT_MISMATCH  the shards call it by different tags: one of them was started again without its
+///                                  tables
 /// RECLANE_STATUS_INTERNAL_ERROR    a shard's store failed; it lives on
 /// RECLANE_STATUS_WAIT_TIMEOUT, _SHARD_UNREACHABLE, _LANE_DOWN, _DRAINING  as their names say
 /// RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names
@@ -209,12 +211,14 @@ pub unsafe extern "C" fn reclane_client_command(
 ///
 /// client        from reclane_client_open().
 /// name          name of the barrier, NUL-terminated UTF-8, 1 or more bytes. Copied. It may be used again once passed.
-/// participants  how many callers make the barrier open, at least 1; all must say the same number.
+/// participants  how many members (clients, not calls) make the barrier open, at least 1; all must say the same number.
 /// timeout_ms    how long to wait, milliseconds; 0 for 60 s.
 /// error         may be NULL; filled on failure only.
 ///
-/// RECLANE_STATUS_WAIT_TIMEOUT               not all came in time; the message says how many did
+/// RECLANE_STATUS_STARTUP_TIMEOUT            not all came in time; the message says who did
+/// RECLANE_STATUS_SHARD_UNREACHABLE          a participant died or left while it waited; the message names it
 /// RECLANE_STATUS_INVALID_ARGUMENT           participants is 0, the name is empty, or the others say another number
+/// RECLANE_STATUS_RESOURCE_LIMIT             too many barriers are waited for at once
 /// RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE  the control plane is gone
 /// RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names
 /// say

@@ -212,9 +212,10 @@ pub type reclane_store_command_fn = Option<
 /// The host's storage engine. Zero the struct, set struct_size = sizeof(reclane_store) and the required callbacks.
 ///
 /// Each callback gets user_data first. worker is distinct among calls that run at the same time and lies below what
-/// reclane_options_server_workers() says, so it can index per-thread scratch. Callbacks run on the server's threads, many at once. Pointers are valid during the
-/// call only. No callback may throw: a C++ exception that leaves one ends the process (reclane.hpp's Store catches
-/// them). A callback may call anything of this library except the stop, shutdown and close functions.
+/// reclane_options_server_workers() says, so it can index per-thread scratch. Callbacks run on the server's threads, many
+/// at once. Pointers are valid during the call only. No callback may throw: a C++ exception that leaves one ends the
+/// process (reclane.hpp's Store catches them). A callback must not call the stop, shutdown and close functions, nor wait
+/// for a request to its own server: the thread that would answer it is the one that waits.
 ///
 /// Those that return an int return a reclane_answer: 0 when done, -1..-6 when not. Any other number counts as -6. The
 /// client gets the answer as its status; the server lives on.
