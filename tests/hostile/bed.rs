@@ -232,7 +232,8 @@ pub fn holdings() -> (usize, usize) {
 /// Waits until the process holds no more than before.
 pub fn holdings_settle(before: (usize, usize)) {
     let deadline: Tick = now().after(PATIENCE);
-    while holdings() > before || holdings().1 > before.1 {
+    let more = |now: (usize, usize)| now.0 > before.0 || now.1 > before.1;
+    while more(holdings()) {
         assert!(now() < deadline, "leak: descriptors and threads {before:?} became {:?}", holdings());
         std::thread::yield_now();
     }
