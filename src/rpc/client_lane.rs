@@ -2,12 +2,13 @@
 
 use super::Scheme;
 use super::raw::{checksum_foreign, copy_header, load_acquire, store_header};
+use super::signals::Signals;
 use crate::error::{Error, Layer, Outcome, Result, Status, Verdict};
 use crate::fabric::{
     Access, Cq, Fabric, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, WcStatus, Work, WorkOp,
 };
 use crate::lane::{DirtyReason, LaneState, Lifecycle};
-use crate::sync::{Arc, AtomicU8, AtomicU32, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicU8, Mutex, Ordering, lock};
 use crate::wire::{Geometry, HEADER_BYTES, ResponseHeader, Word, Words, response_offsets};
 
 /// What a lane is made of.
@@ -44,11 +45,8 @@ pub struct ClientLane<F: Fabric> {
     /// Copy of the life's state, read on the hot path.
     state: AtomicU8,
     life: Mutex<Lifecycle>,
-    unsignaled: AtomicU32,
+    signals: Signals,
 }
-
-/// Every so many posts one is signaled, so that the send queue's places come back.
-const SIGNAL_EVERY: u32 = 32;
 
 /// Where one slot of the lane lies.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +69,7 @@ impl<F: Fabric> ClientLane<F> {
             parts,
             state: AtomicU8::new(LaneState::Active as u8),
             life: Mutex::new(life),
-            unsignaled: AtomicU32::new(0),
+            signals: Signals::default(),
         }
     }
 
@@ -237,7 +235,7 @@ impl<F: Fabric> ClientLane<F> {
         let at = |offset: usize| RemoteAddr { address: parts.remote.iova + offset as u64, rkey: parts.remote.rkey };
         let payload = [Sge { address: places.request_payload, bytes: payload_bytes, lkey }];
         let header = [Sge { address: places.request_header, bytes: 64, lkey }];
-        let signaled = self.unsignaled.fetch_add(1, Ordering::Relaxed) % SIGNAL_EVERY == SIGNAL_EVERY - 1;
+        let signaled = self.signals.next();
         let wr_id = (u64::from(parts.generation) << 32) | u64::from(lane);
         let op = if parts.scheme == Scheme::Imm { WorkOp::WriteImm(lane * g.slots + slot) } else { WorkOp::Write };
         let chain = [

@@ -15,6 +15,7 @@ mod raw;
 mod scan;
 mod scheme;
 mod server_lane;
+mod signals;
 
 pub use channel::{AcquireError, Channel, Held, Polled, Slot};
 pub use client_lane::{ClientLane, ClientLaneParts};

@@ -2,11 +2,12 @@
 
 use super::Scheme;
 use super::raw::{checksum_foreign, fetch_to_write, store_header, store_release};
+use super::signals::Signals;
 use crate::fabric::{
     Access, Completion, Cq, Fabric, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, Work, WorkOp,
 };
 use crate::ids::{ClientId, Incarnation};
-use crate::sync::{Arc, AtomicBool, AtomicU32, Ordering};
+use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::wire::{
     Geometry, HEADER_BYTES, INLINE_BYTES, Progress, RemoteBuffer, RequestHeader, ResponseHeader, response_checksum,
     response_offsets,
@@ -45,7 +46,7 @@ pub struct ServerLane<F: Fabric> {
     pub(super) parts: ServerLaneParts<F>,
     slots: Box<[SlotPlaces]>,
     failed: AtomicBool,
-    unsignaled: AtomicU32,
+    signals: Signals,
 }
 
 #[derive(Debug)]
@@ -65,7 +66,6 @@ unsafe impl<F: Fabric> Send for ServerLane<F> {}
 // SAFETY: as above.
 unsafe impl<F: Fabric> Sync for ServerLane<F> {}
 
-const SIGNAL_EVERY: u32 = 32;
 /// Of a large answer only so much is asked for ahead: the rest comes in order, which the processor sees by itself.
 const FETCHED_ANSWER_BYTES: u32 = 256;
 
@@ -124,7 +124,7 @@ impl<F: Fabric> ServerLane<F> {
             parts,
             slots: slots.into_boxed_slice(),
             failed: AtomicBool::new(false),
-            unsignaled: AtomicU32::new(0),
+            signals: Signals::default(),
         })
     }
 
@@ -267,7 +267,7 @@ impl<F: Fabric> ServerLane<F> {
         let whole = [Sge { address, bytes, lkey }];
         let rows = [Sge { address: answer.landed_from, bytes: answer.bytes, lkey }];
         let landed = answer.landed.unwrap_or_default();
-        let signaled = self.unsignaled.fetch_add(1, Ordering::Relaxed) % SIGNAL_EVERY == SIGNAL_EVERY - 1;
+        let signaled = self.signals.next();
         let wr_id = (u64::from(parts.generation) << 32) | u64::from(parts.lane);
         let op = if parts.scheme == Scheme::Imm {
             WorkOp::WriteImm(parts.lane * parts.geometry.slots + slot)

@@ -100,42 +100,26 @@ const RESPONSE_CHECKSUM_AT: usize = 16;
 /// A header as the eight words that it is moved in.
 pub type Words = [u64; HEADER_BYTES / 8];
 
-/// The words of a header's bytes.
+/// The words that bytes in memory order hold: of a whole header, or of its inline area.
 #[inline]
-fn words_of(bytes: &[u8; HEADER_BYTES]) -> Words {
-    let mut words = [0; HEADER_BYTES / 8];
+fn words_of<const BYTES: usize, const WORDS: usize>(bytes: &[u8; BYTES]) -> [u64; WORDS] {
+    const { assert!(BYTES == WORDS * 8) };
+    let mut words = [0; WORDS];
     for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
         *word = u64::from_le_bytes(chunk.try_into().unwrap_or([0; 8]));
     }
     words
 }
 
-/// The bytes of a header's words.
+/// The reverse of [`words_of`].
 #[inline]
-fn bytes_of(words: &Words) -> [u8; HEADER_BYTES] {
-    let mut bytes = [0; HEADER_BYTES];
+fn bytes_of<const WORDS: usize, const BYTES: usize>(words: &[u64; WORDS]) -> [u8; BYTES] {
+    const { assert!(BYTES == WORDS * 8) };
+    let mut bytes = [0; BYTES];
     for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
         chunk.copy_from_slice(&word.to_le_bytes());
     }
     bytes
-}
-
-#[inline]
-fn inline_of(words: [u64; 3]) -> [u8; INLINE_BYTES] {
-    let mut inline = [0; INLINE_BYTES];
-    for (chunk, word) in inline.chunks_exact_mut(8).zip(words) {
-        chunk.copy_from_slice(&word.to_le_bytes());
-    }
-    inline
-}
-
-#[inline]
-fn words_of_inline(inline: &[u8; INLINE_BYTES]) -> [u64; 3] {
-    let mut words = [0; 3];
-    for (word, chunk) in words.iter_mut().zip(inline.chunks_exact(8)) {
-        *word = u64::from_le_bytes(chunk.try_into().unwrap_or([0; 8]));
-    }
-    words
 }
 
 #[inline]
@@ -171,7 +155,7 @@ impl RequestHeader {
             response_bytes: low(words[3]),
             shard: (words[3] >> 32) as u16,
             reserved: (words[3] >> 48) as u16,
-            inline: inline_of([words[4], words[5], words[6]]),
+            inline: bytes_of(&[words[4], words[5], words[6]]),
             commit: Word(words[7]),
         }
     }
@@ -180,7 +164,7 @@ impl RequestHeader {
     #[inline]
     #[must_use]
     pub fn to_words(&self) -> Words {
-        let [a, b, c] = words_of_inline(&self.inline);
+        let [a, b, c] = words_of(&self.inline);
         let what = u32::from(self.op) | (u32::from(self.flags) << 8) | (u32::from(self.table) << 16);
         let whom = u32::from(self.shard) | (u32::from(self.reserved) << 16);
         [
@@ -214,7 +198,7 @@ impl RequestHeader {
         if self.flags & flags::REMOTE_BUFFER == 0 {
             return None;
         }
-        let [address, rest, _] = words_of_inline(&self.inline);
+        let [address, rest, _] = words_of(&self.inline);
         Some(RemoteBuffer { address, rkey: low(rest), bytes: high(rest) })
     }
 
@@ -264,7 +248,7 @@ impl ResponseHeader {
             sequence: words[1],
             checksum: low(words[2]),
             aux: high(words[2]),
-            inline: inline_of([words[3], words[4], words[5]]),
+            inline: bytes_of(&[words[3], words[4], words[5]]),
             progress: Progress(words[response_offsets::PROGRESS / 8]),
             word: Word(words[response_offsets::WORD / 8]),
         }
@@ -274,7 +258,7 @@ impl ResponseHeader {
     #[inline]
     #[must_use]
     pub fn to_words(&self) -> Words {
-        let [a, b, c] = words_of_inline(&self.inline);
+        let [a, b, c] = words_of(&self.inline);
         [
             pair(self.status.cast_unsigned(), self.response_bytes),
             self.sequence,

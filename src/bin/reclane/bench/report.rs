@@ -33,10 +33,10 @@ pub struct Arguments {
     /// Further options of both ends, name=value.
     #[arg(long = "set")]
     set: Vec<String>,
-    /// Requests of one turn of a workload. More than the default to profile a process, which makes ratios worse: a
+    /// Requests of one turn of a workload, to profile a process for longer than the usual turn. It makes ratios worse: a
     /// yardstick and its workload are then far apart in time.
-    #[arg(long, default_value_t = 20_000)]
-    turn_requests: usize,
+    #[arg(long)]
+    turn_requests: Option<usize>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -71,6 +71,7 @@ const CASES: &[Case] = &[
 /// Where virtual processors are moved between cores of the host, what two of them can do together changes from one
 /// second to the next, so a workload and its yardstick must be close in time.
 const TURN_BYTES: usize = 32 << 20;
+const TURN_REQUESTS: usize = 20_000;
 
 /// One figure per round.
 #[derive(Default)]
@@ -211,8 +212,8 @@ impl Bench<'_> {
             yardsticks.turn(workload)?;
             self.shard.resume();
             let mut run = Run::new(self.client, table, workload, self.clock);
-            let most = (TURN_BYTES / (workload.rows * workload.row_bytes)).max(arguments.turn_requests / 1000);
-            let count = arguments.turn_requests.min(most.max(arguments.turn_requests.saturating_sub(20_000)));
+            let usual = TURN_REQUESTS.min(TURN_BYTES / (workload.rows * workload.row_bytes));
+            let count = arguments.turn_requests.unwrap_or(usual);
             run.chunk(count / 8)?;
             let (latencies, rate) = run.chunk(count)?;
             let p50 = latencies.quantile(0.5) as f64;
