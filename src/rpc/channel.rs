@@ -1,13 +1,16 @@
 //! All lanes of one client to one shard, and the slots that requests take.
 
 use super::client_lane::{ClientLane, SlotPlaces};
-use super::raw::{checksum_foreign, fetch_to_read, load_acquire};
+use super::raw::{checksum_foreign, copy_header, fetch_to_read, load_acquire};
 use super::{ClientLaneParts, Scheme};
 use crate::error::{Error, Outcome, Result, Status};
 use crate::fabric::{Completion, Cq, Fabric, WcOpcode, WcStatus};
 use crate::lane::{DirtyReason, LaneState};
 use crate::sync::{AtomicU32, AtomicU64, CachePadded, Ordering};
-use crate::wire::{Progress, RequestHeader, ResponseHeader, Word, flags, request_checksum, response_offsets};
+use crate::wire::{
+    HEADER_BYTES, INLINE_BYTES, Progress, RequestHeader, ResponseHeader, Word, flags, request_checksum,
+    response_offsets,
+};
 use core::cell::{Cell, UnsafeCell};
 
 /// A slot that the caller holds, by index and use: what a token is made of.
@@ -28,14 +31,14 @@ pub enum AcquireError {
     Down(Box<Error>),
 }
 
-/// What a look at a slot's answer shows.
-#[derive(Debug)]
-pub enum Polled {
-    /// Not there yet.
-    Pending,
-    /// Complete.
-    Done(ResponseHeader),
-    /// Complete, but it does not agree with its own checksum, or answers another request.
+/// What is thought of an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Judgement {
+    /// It is this request's, and agrees with its checksum if it has one.
+    Whole,
+    /// Some of it is still on its way.
+    NotYet,
+    /// It does not agree with its own checksum, or answers another request.
     Corrupt,
 }
 
@@ -170,18 +173,23 @@ impl<F: Fabric, R> Channel<F, R> {
     ///
     /// # Errors
     /// [`AcquireError`].
-    #[inline]
+    #[inline(always)]
     pub fn acquire(&self) -> core::result::Result<Held, AcquireError> {
-        let count = self.slots.len();
         let hint = self.hints[thread_hint()].load(Ordering::Relaxed) as usize;
-        let start = if hint < count { hint } else { 0 };
-        for step in 0..count {
-            let index = if start + step < count { start + step } else { start + step - count };
-            if let Some(held) = self.try_take(index) {
-                return Ok(held);
-            }
+        if hint < self.slots.len()
+            && let Some(held) = self.try_take(hint)
+        {
+            return Ok(held);
         }
-        Err(self.why_none())
+        self.acquire_any(hint)
+    }
+
+    #[inline(never)]
+    fn acquire_any(&self, hint: usize) -> core::result::Result<Held, AcquireError> {
+        let count = self.slots.len();
+        let start = if hint < count { hint } else { 0 };
+        let found = (start..count).chain(0..start).find_map(|index| self.try_take(index));
+        found.ok_or_else(|| self.why_none())
     }
 
     #[inline(always)]
@@ -312,39 +320,66 @@ impl<F: Fabric, R> Channel<F, R> {
         }
     }
 
-    /// Looks for the answer. `expected_bytes` bounds an answer that lands outside the slot.
+    /// Whether the answer's word is there. `expected_bytes` is what the answer will bring.
     ///
     /// # Safety
     /// The caller holds the slot and is the only thread working on this request.
     #[inline(always)]
-    pub unsafe fn poll(&self, held: Held, expected_bytes: u32) -> Polled {
+    pub unsafe fn is_answered(&self, held: Held, expected_bytes: u32) -> bool {
         let slot = &self.slots[held.index as usize];
         let lane = self.lane_of(slot);
         if lane.parts().scheme == Scheme::Imm && !self.immediate_arrived(slot) {
-            return Polled::Pending;
+            return false;
         }
-        // SAFETY: the holder has `own` to itself.
-        let own = unsafe { &*slot.own.get() };
-        // SAFETY: the places are this slot's.
-        let Some(words) = (unsafe { lane.answer(&slot.places, own.word) }) else {
-            return Polled::Pending;
-        };
-        self.fetch_next(held.index, |next| {
-            fetch_to_read(next.places.response_header);
-            fetch_to_read(next.places.response_header.wrapping_sub(crate::wire::HEADER_BYTES));
-        });
-        let header = ResponseHeader::from_words(&words);
+        // SAFETY: the holder has `own` to itself; the places are this slot's.
+        if unsafe { lane.is_answered(&slot.places, (*slot.own.get()).word) } {
+            self.fetch_next(held.index, |next| {
+                fetch_to_read(next.places.response_header);
+                fetch_to_read(next.places.response_header.wrapping_sub(HEADER_BYTES));
+            });
+            return true;
+        }
+        if (INLINE_BYTES + 1..=HEADER_BYTES).contains(&(expected_bytes as usize)) {
+            // The line before the header is the whole answer: it comes along, not after.
+            fetch_to_read(slot.places.response_header.wrapping_sub(HEADER_BYTES));
+        }
+        false
+    }
+
+    /// A private copy of an answer's header, nothing of it judged.
+    ///
+    /// # Safety
+    /// As [`Channel::is_answered`], which was true.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn answer(&self, held: Held) -> ResponseHeader {
+        // SAFETY: the response header lies in the lane's own region.
+        let words = unsafe { copy_header(self.slots[held.index as usize].places.response_header) };
+        ResponseHeader::from_words(&words)
+    }
+
+    /// Whether an answer is whole and this request's. `expected_bytes` bounds one that lands outside the slot.
+    ///
+    /// # Safety
+    /// As [`Channel::is_answered`]; `header` is what [`Channel::answer`] gave.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn judge(&self, held: Held, expected_bytes: u32, header: &ResponseHeader) -> Judgement {
+        let slot = &self.slots[held.index as usize];
+        let lane = self.lane_of(slot);
         if header.sequence != RequestHeader::identity(held.index, held.use_count) {
-            return Polled::Corrupt;
+            return Judgement::Corrupt;
         }
         if self.checksum || lane.parts().scheme == Scheme::Crc {
-            let fits = header.response_bytes <= expected_bytes || own.landing.is_null();
-            if !fits || !lane.agrees(&slot.places, own.landing, &header) {
+            // SAFETY: the holder has `own` to itself.
+            let landing = unsafe { (*slot.own.get()).landing };
+            let fits = header.response_bytes <= expected_bytes || landing.is_null();
+            if !fits || !lane.agrees(&slot.places, landing, header) {
                 // Under `crc` the bytes may still be on their way; otherwise they are not coming any more.
-                return if lane.parts().scheme == Scheme::Crc { Polled::Pending } else { Polled::Corrupt };
+                return if lane.parts().scheme == Scheme::Crc { Judgement::NotYet } else { Judgement::Corrupt };
             }
         }
-        Polled::Done(header)
+        Judgement::Whole
     }
 
     #[cold]

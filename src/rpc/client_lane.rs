@@ -1,7 +1,7 @@
 //! The client's end of one lane.
 
 use super::Scheme;
-use super::raw::{checksum_foreign, copy_header, load_acquire, store_header};
+use super::raw::{checksum_foreign, load_acquire, store_header};
 use super::signals::Signals;
 use crate::error::{Error, Layer, Outcome, Result, Status, Verdict};
 use crate::fabric::{
@@ -278,18 +278,14 @@ impl<F: Fabric> ClientLane<F> {
         Err(self.error())
     }
 
-    /// The header of the answer that ends with `expected`, once that word is there.
+    /// Whether the answer that ends with `expected` is there.
     ///
     /// # Safety
     /// `places` are those of a slot held by the caller.
     #[inline(always)]
-    pub(super) unsafe fn answer(&self, places: &SlotPlaces, expected: Word) -> Option<Words> {
+    pub(super) unsafe fn is_answered(&self, places: &SlotPlaces, expected: Word) -> bool {
         // SAFETY: the response header lies in the lane's own region.
-        if unsafe { load_acquire(places.response_header, response_offsets::WORD) } != expected.0 {
-            return None;
-        }
-        // SAFETY: as above.
-        Some(unsafe { copy_header(places.response_header) })
+        unsafe { load_acquire(places.response_header, response_offsets::WORD) == expected.0 }
     }
 
     /// Whether an answer's checksum agrees with its bytes, which lie at `landing`, or in the slot when that is null.

@@ -17,7 +17,7 @@ mod scheme;
 mod server_lane;
 mod signals;
 
-pub use channel::{AcquireError, Channel, Held, Polled, Slot};
+pub use channel::{AcquireError, Channel, Held, Judgement, Slot};
 pub use client_lane::{ClientLane, ClientLaneParts};
 pub use pace::{Pace, PacePolicy, Turn};
 pub use raw::copy_keys;
