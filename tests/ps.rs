@@ -4,7 +4,9 @@ use reclane::engine::{Client, Request, Rows, Server, Target};
 use reclane::error::Status;
 use reclane::ids::TableTag;
 use reclane::options::{Options, Settings, Side};
-use reclane::wire::payload::{Optimizer, TableSpec};
+use reclane::ps::{GetStats, RowsIn, Store, TableShape};
+use reclane::wire::RpcStatus;
+use reclane::wire::payload::{Command, Optimizer, TableSpec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -23,6 +25,12 @@ struct Deployment {
 
 impl Deployment {
     fn start(shards: u32, changes: &[(&str, &str)]) -> Deployment {
+        Deployment::over(shards, changes, |settings| {
+            Arc::new(reclane::engine::builtin_store(settings).expect("a store"))
+        })
+    }
+
+    fn over(shards: u32, changes: &[(&str, &str)], store: impl Fn(&Settings) -> Arc<dyn Store>) -> Deployment {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let mut all: Vec<(String, String)> = vec![
@@ -37,8 +45,7 @@ impl Deployment {
             mine.push(("shard-id".into(), shard.to_string()));
             let pairs: Vec<(&str, &str)> = mine.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
             let settings = settings(Side::Server, &pairs);
-            let store = reclane::engine::builtin_store(&settings).expect("a store");
-            let server = Server::start(&settings, Arc::new(store)).expect("a server");
+            let server = Server::start(&settings, store(&settings)).expect("a server");
             if let Some(port) = server.control_plane_port() {
                 all[2].1 = port.to_string();
             }
@@ -164,4 +171,46 @@ fn a_token_is_stale_after_revoke() {
     assert_eq!((borrowed.rows_ready, borrowed.rows_total), (3, 3));
     client.revoke(token).expect("once");
     assert_eq!(client.revoke(token).expect_err("twice").status, Status::StaleToken);
+}
+
+/// A store in which nothing but a word to all shards ends, and only when all of them have got it.
+struct Meeting(std::sync::Barrier);
+
+impl Store for Meeting {
+    fn init_table(&self, _worker: u32, _spec: &TableSpec) -> Result<TableTag, RpcStatus> {
+        self.0.wait();
+        Ok(TableTag(77))
+    }
+
+    fn shape(&self, _table: TableTag) -> Option<TableShape> {
+        None
+    }
+
+    unsafe fn get(&self, _: u32, _: TableTag, _: &[u64], _: &[u64], _: *mut u8) -> Result<GetStats, RpcStatus> {
+        Err(RpcStatus::InternalError)
+    }
+
+    unsafe fn put(&self, _: u32, _: TableTag, _: &[u64], _: RowsIn) -> Result<(), RpcStatus> {
+        Err(RpcStatus::InternalError)
+    }
+
+    unsafe fn update(&self, _: u32, _: TableTag, _: &[u64], _: RowsIn, _: bool) -> Result<(), RpcStatus> {
+        Err(RpcStatus::InternalError)
+    }
+
+    fn command(&self, _worker: u32, _command: &Command) -> Result<(), RpcStatus> {
+        self.0.wait();
+        Err(RpcStatus::InternalError)
+    }
+}
+
+/// One after the other, the first shard would wait for the second for ever: the wait timeout would end that.
+#[test]
+fn init_table_and_command_go_to_all_shards_at_once() {
+    let store: Arc<dyn Store> = Arc::new(Meeting(std::sync::Barrier::new(2)));
+    let deployment = Deployment::over(2, &[("rdma-wait-timeout-ms", "10000")], |_| Arc::clone(&store));
+    let client = deployment.client();
+    assert_eq!(client.init_table(&spec("t", 4)).expect("a table"), TableTag(77));
+    let error = client.command(&Command::Clear).expect_err("both fail");
+    assert!(error.message.contains("2 of 2 shards (0, 1)"), "{error}");
 }

@@ -54,6 +54,7 @@
     X(hash_method, "which shard owns a key: city_hash or simple_mod")                                 \
     X(value_size, "bytes of a row of the default table")                                              \
     X(max_kv_num_per_request, "most keys of one request on the wire")                                 \
+    X(checkpoint_directory, "where SAVE and LOAD of a server have their files; empty: refused")       \
     X(rdma_heartbeat_interval_ms, "how often each shard reports that it lives, ms")                   \
     X(rdma_health_stale_ms, "a shard silent for so long is suspect, ms")                              \
     X(rdma_health_dead_ms, "a shard silent for so long is dead, ms")                                  \

@@ -491,7 +491,11 @@ typedef struct reclane_table_options {
   float initial_accumulator;
 } reclane_table_options;
 
-/* Creates a table or finds the same one again; writes its number, 0..65535, to *table. */
+/* Creates a table or finds the same one again; writes its number, 0..65535, to *table. All shards must give a table the
+ * same number, or reclane_client_init_table() fails. *table holds a proposal that is the same on all shards, whatever the
+ * order in which tables are made: a store without numbers of its own can leave it. Two tables may, rarely, be proposed the
+ * same number; a store that finds it taken must choose another one in a way that all shards share.
+ */
 typedef int (*reclane_store_init_table_fn)(void *user_data,
                                            uint32_t worker,
                                            const struct reclane_table_options *options,
@@ -1019,7 +1023,9 @@ reclane_status reclane_client_shutdown(struct reclane_client *client,
  */
 void reclane_client_close(struct reclane_client *client);
 
-/* Creates a table on every shard, or finds the one of this name again: then everything in the options must agree.
+/* Creates a table on every shard, or finds the one of this name again: then everything in the options must agree. With
+ * the built-in table its number follows from the options: a shard that was started anew gives it the same one. Call it
+ * again after a shard was; the rows are gone until they are put or loaded.
  *
  * client         from reclane_client_open().
  * table_options  what to create. Read during the call only.
@@ -1028,8 +1034,8 @@ void reclane_client_close(struct reclane_client *client);
  *
  * RECLANE_STATUS_INVALID_ARGUMENT  a field is out of its range; the message names it
  * RECLANE_STATUS_INVALID_PAYLOAD   a table of this name exists with other options
- * RECLANE_STATUS_DEPLOYMENT_MISMATCH  the shards call it by different tags: one of them was started again without its
- *                                  tables
+ * RECLANE_STATUS_DEPLOYMENT_MISMATCH  stores of the host program's own give it different numbers on different shards
+ * RECLANE_STATUS_RESOURCE_LIMIT    so many tables exist that no number was found for it
  * RECLANE_STATUS_INTERNAL_ERROR    a shard's store failed; it lives on
  * RECLANE_STATUS_WAIT_TIMEOUT, _SHARD_UNREACHABLE, _LANE_DOWN, _DRAINING  as their names say
  * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names

@@ -9,7 +9,7 @@ use crate::fabric::{Access, Fabric};
 use crate::ids::TableTag;
 use crate::rpc::{Answer, Scheme, ServerLane, copy_keys, request_agrees};
 use crate::sync::Arc;
-use crate::wire::payload::{Command, NAME_BYTES_MAX, TableSpec, block_bytes};
+use crate::wire::payload::{Command, NAME_BYTES_MAX, TAG_TAKEN, TableSpec, block_bytes};
 use crate::wire::{INLINE_BYTES, Op, RemoteBuffer, RequestHeader, RpcStatus, flags};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -171,10 +171,13 @@ impl Handler {
             }
             Op::InitTable => {
                 let most = u32::try_from(NAME_BYTES_MAX).unwrap_or(0) + 64;
-                let spec = TableSpec::decode(&payload_copy(lane, slot, h, most)?)?;
+                let (spec, wanted) = TableSpec::decode_init(&payload_copy(lane, slot, h, most)?)?;
                 scratch.counts.init_tables += 1;
-                let tag = self.store.init_table(scratch.worker, &spec)?;
-                Ok(Answer { aux: u32::from(tag.0), ..EMPTY })
+                let tag = match wanted {
+                    0 => Some(self.store.init_table(scratch.worker, &spec)?),
+                    _ => self.store.init_table_as(scratch.worker, &spec, TableTag(wanted))?,
+                };
+                Ok(Answer { aux: tag.map_or(TAG_TAKEN, |tag| u32::from(tag.0)), ..EMPTY })
             }
             Op::Command => {
                 let command = Command::decode(&payload_copy(lane, slot, h, COMMAND_BYTES_MAX)?)?;

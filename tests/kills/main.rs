@@ -8,6 +8,7 @@ mod idle;
 mod kills;
 mod lives;
 mod refusals;
+mod restart;
 mod rows;
 mod stress;
 mod support;

@@ -187,7 +187,7 @@ impl Client {
     /// A word to the stores of all shards.
     ///
     /// # Errors
-    /// The first shard's error, naming it; the others have been asked too.
+    /// The error names each shard that failed; the others have been asked too.
     pub fn command(&self, command: &Command) -> Result<()> {
         self.shm().command(command)
     }

@@ -4,6 +4,7 @@
 //! and costs two atomic read-modify-writes, no allocation and no clock. Any other is a `batch` of parts, which go to
 //! their shards in parallel and are driven by the caller's own `query` and `wait`.
 
+mod all;
 mod batch;
 mod request;
 mod single;
@@ -123,18 +124,6 @@ impl<F: Fabric> PsClient<F> {
             0 => Err(unknown(table)),
             dim => Ok(dim),
         }
-    }
-
-    /// Sends a request whose payload is bytes (INIT_TABLE, COMMAND) to one shard, and waits for its answer: the tag, or 0.
-    ///
-    /// # Errors
-    /// As [`PsClient::submit`] and [`PsClient::wait`].
-    pub fn call_bytes(&self, shard: usize, op: Op, bytes: &[u8]) -> Result<u32> {
-        let token = self.submit_bytes(shard, op, bytes)?;
-        let outcome = self.wait(token, None);
-        let aux = self.aux_of(token);
-        self.revoke(token)?;
-        outcome.map(|()| aux)
     }
 
     /// Submits, waits and revokes in one call. While every slot is held by other threads it waits for one.

@@ -265,7 +265,7 @@ impl<F: Fabric> PsClient<F> {
     ///
     /// # Errors
     /// As [`PsClient::submit`].
-    pub fn submit_bytes(&self, shard: usize, op: Op, bytes: &[u8]) -> Result<Token> {
+    pub(super) fn submit_bytes(&self, shard: usize, op: Op, bytes: &[u8]) -> Result<Token> {
         let channel = &self.channels[shard];
         if bytes.len() > channel.payload_bytes_max() as usize {
             return Err(Error::new(

@@ -198,6 +198,27 @@ proptest! {
 }
 
 #[test]
+fn a_proposed_tag_is_given_or_refused_and_a_table_can_have_several() {
+    let store = BuiltinStore::new(options()).unwrap();
+    let [users, items] = ["users", "items"].map(|name| spec(name, 4, 0, Optimizer::Add));
+    assert_eq!(store.init_table_as(0, &users, TableTag(500)), Ok(Some(TableTag(500))));
+    assert_eq!(store.init_table_as(0, &items, TableTag(500)), Ok(None), "it is another's");
+    assert_eq!(store.shape(TableTag(1)), None, "nothing was made");
+    assert_eq!(store.init_table_as(0, &items, TableTag(501)), Ok(Some(TableTag(501))));
+    assert_eq!(store.init_table_as(0, &users, TableTag(501)), Ok(None));
+    assert_eq!(store.init_table_as(0, &users, TableTag(9)), Ok(Some(TableTag(9))));
+    assert_eq!(
+        store.init_table_as(0, &spec("users", 8, 0, Optimizer::Add), TableTag(9)),
+        Err(RpcStatus::InvalidPayload)
+    );
+    assert_eq!(store.init_table_as(0, &users, TableTag(0)), Ok(None), "the default table's");
+    put(&store, 0, TableTag(9), &[1], &[2.0; 4]).unwrap();
+    assert_eq!(get(&store, 0, TableTag(500), &[1]).unwrap(), (vec![2.0; 4], 0));
+    assert_eq!(store.all_tables().count(), 3);
+    assert_eq!(store.init_table(0, &spec("third", 4, 0, Optimizer::Add)), Ok(TableTag(1)), "the lowest that is free");
+}
+
+#[test]
 fn tables_are_found_again_and_a_different_spec_is_refused() {
     let store = BuiltinStore::new(options()).unwrap();
     let users = spec("users", 8, 10, Optimizer::Sgd);
