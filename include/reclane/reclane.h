@@ -58,8 +58,6 @@ enum reclane_status
   RECLANE_STATUS_OK = 0,
   /* The request is still under way; nothing is wrong. */
   RECLANE_STATUS_PENDING = 1,
-  /* The answer did not fit the caller's buffer; the needed length was written. */
-  RECLANE_STATUS_TRUNCATED = 2,
   /* CALLER: an argument is out of its documented range. */
   RECLANE_STATUS_INVALID_ARGUMENT = -100,
   /* CALLER: a required pointer is NULL. */

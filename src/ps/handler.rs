@@ -16,6 +16,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Bytes of rows after which a growing answer's progress is published: a page keeps the client's reading and the
 /// server's gathering overlapped at the price of one store per 64 lines.
 const PROGRESS_BYTES: u32 = 4096;
+/// Bytes of rows that are brought together from a client's memory at a time.
+const INDEXED_BYTES: usize = 64 << 10;
 /// Longest argument of a COMMAND.
 const COMMAND_BYTES_MAX: u32 = 4096;
 
@@ -25,6 +27,8 @@ pub struct Scratch {
     /// The worker index that the store sees.
     pub worker: u32,
     keys: Vec<u64>,
+    /// Numbers of rows within a client's buffer.
+    numbers: Vec<u32>,
     staging: Vec<u64>,
     /// What was done, for profiles.
     pub counts: HandlerCounts,
@@ -84,6 +88,8 @@ const EMPTY: Answer =
 struct Input {
     table: TableTag,
     rows: RowsIn,
+    /// The rows are those of [`Scratch`]'s numbers, in the client's memory.
+    indexed: bool,
 }
 
 impl Handler {
@@ -102,17 +108,12 @@ impl Handler {
     /// Fetches what a small GET will touch, so that the misses of several requests overlap.
     #[inline]
     pub fn prefetch(&self, worker: u32, header: &RequestHeader) {
-        let inline = RequestHeader::keys_are_inline(header.flags, header.key_count);
-        if header.op != Op::Get as u8 || !inline || header.key_count == 0 {
+        if header.op != Op::Get as u8 || header.key_count == 0 {
             return;
         }
-        let at = RequestHeader::inline_keys_at(header.flags);
-        let mut keys = [0_u64; INLINE_BYTES / 8];
-        let count = header.key_count as usize;
-        for (key, bytes) in keys.iter_mut().zip(header.inline[at..].chunks_exact(8)).take(count) {
-            *key = u64::from_le_bytes(bytes.try_into().unwrap_or([0; 8]));
+        if let Some(keys) = header.inline_keys(&mut [0; INLINE_BYTES / 8]) {
+            self.store.prefetch(worker, TableTag(header.table), keys);
         }
-        self.store.prefetch(worker, TableTag(header.table), &keys[..count]);
     }
 
     /// Executes a request and answers it. A panic of the store is answered with `InternalError`.
@@ -138,7 +139,8 @@ impl Handler {
 
     fn judge<F: Fabric>(&self, lane: &ServerLane<F>, slot: u32, h: &RequestHeader, scratch: &mut Scratch) -> Judged {
         let op = Op::from_code(h.op).ok_or(RpcStatus::InvalidPayload)?;
-        if h.flags & !flags::KNOWN != 0 || h.reserved != 0 {
+        let homeless = h.flags & (flags::INDEXED | flags::REMOTE_BUFFER) == flags::INDEXED;
+        if h.flags & !flags::KNOWN != 0 || h.reserved != 0 || homeless {
             return Err(RpcStatus::InvalidPayload);
         }
         if h.shard != self.shard {
@@ -153,22 +155,7 @@ impl Handler {
         }
         match op {
             Op::Get => self.get(lane, slot, h, scratch),
-            Op::Put => {
-                let input = self.matrix(lane, slot, h, scratch)?;
-                scratch.counts.puts += 1;
-                // SAFETY: `matrix` found `keys.len()` rows of the table's width behind the pointer.
-                unsafe { self.store.put(scratch.worker, input.table, &scratch.keys, input.rows) }?;
-                Ok(EMPTY)
-            }
-            Op::Update | Op::UpdateFlat => {
-                let flat = op == Op::UpdateFlat;
-                let input =
-                    if flat { self.matrix(lane, slot, h, scratch) } else { self.blocks(lane, slot, h, scratch) }?;
-                scratch.counts.updates += 1;
-                // SAFETY: as above.
-                unsafe { self.store.update(scratch.worker, input.table, &scratch.keys, input.rows, flat) }?;
-                Ok(EMPTY)
-            }
+            Op::Put | Op::Update | Op::UpdateFlat => self.write(op, lane, slot, h, scratch),
             Op::InitTable => {
                 let most = u32::try_from(NAME_BYTES_MAX).unwrap_or(0) + 64;
                 let (spec, wanted) = TableSpec::decode_init(&payload_copy(lane, slot, h, most)?)?;
@@ -197,11 +184,8 @@ impl Handler {
         keys: &mut Vec<u64>,
     ) -> Result<u32, RpcStatus> {
         keys.clear();
-        let count = h.key_count as usize;
-        if RequestHeader::keys_are_inline(h.flags, h.key_count) {
-            let at = RequestHeader::inline_keys_at(h.flags);
-            let bytes = h.inline[at..at + count * 8].chunks_exact(8);
-            keys.extend(bytes.map(|key| u64::from_le_bytes(key.try_into().unwrap_or([0; 8]))));
+        if let Some(inline) = h.inline_keys(&mut [0; INLINE_BYTES / 8]) {
+            keys.extend_from_slice(inline);
             return Ok(0);
         }
         let bytes = u64::from(h.key_count) * 8;
@@ -209,12 +193,15 @@ impl Handler {
             return Err(RpcStatus::InvalidPayload);
         }
         // SAFETY: `payload_bytes` was found to fit the slot, and the keys fit `payload_bytes`.
-        unsafe { copy_keys(lane.request_payload(slot), count, keys) };
+        unsafe { copy_keys(lane.request_payload(slot), h.key_count as usize, keys) };
         u32::try_from(bytes).map_err(|_| RpcStatus::InvalidPayload)
     }
 
     #[inline]
     fn get<F: Fabric>(&self, lane: &ServerLane<F>, slot: u32, h: &RequestHeader, scratch: &mut Scratch) -> Judged {
+        if h.flags & flags::INDEXED != 0 {
+            return Err(RpcStatus::InvalidPayload);
+        }
         let table = TableTag(h.table);
         let row_bytes = self.store.shape(table).ok_or(RpcStatus::UnknownTable)?.row_bytes();
         let total = u64::from(h.key_count) * u64::from(row_bytes);
@@ -346,6 +333,91 @@ impl Handler {
         Ok(Answer { bytes: total, landed: Some(landed), landed_from: place.cast_const(), ..EMPTY })
     }
 
+    /// PUT and the two UPDATEs: they differ in how rows arrive and in what the store does with them.
+    #[inline]
+    fn write<F: Fabric>(
+        &self,
+        op: Op,
+        lane: &ServerLane<F>,
+        slot: u32,
+        h: &RequestHeader,
+        scratch: &mut Scratch,
+    ) -> Judged {
+        let blocks = op == Op::Update && h.flags & flags::REMOTE_BUFFER == 0;
+        let input = if blocks { self.blocks(lane, slot, h, scratch) } else { self.matrix(lane, slot, h, scratch) }?;
+        let (puts, updates) = if op == Op::Put { (1, 0) } else { (0, 1) };
+        scratch.counts.puts += puts;
+        scratch.counts.updates += updates;
+        if input.indexed {
+            return self.write_indexed(op, &input, scratch);
+        }
+        // SAFETY: `keys.len()` rows of the table's width were found behind the pointer.
+        unsafe { self.hand_over(op, scratch.worker, input.table, &scratch.keys, input.rows) }?;
+        Ok(EMPTY)
+    }
+
+    /// # Safety
+    /// `rows` has a row of the table's width for each key.
+    #[inline]
+    unsafe fn hand_over(
+        &self,
+        op: Op,
+        worker: u32,
+        table: TableTag,
+        keys: &[u64],
+        rows: RowsIn,
+    ) -> Result<(), RpcStatus> {
+        // SAFETY: as the caller vouches.
+        unsafe {
+            match op {
+                Op::Put => self.store.put(worker, table, keys, rows),
+                _ => self.store.update(worker, table, keys, rows, op == Op::UpdateFlat),
+            }
+        }
+    }
+
+    /// Rows from here and there in the client's memory: brought together, some at a time, and handed to the store.
+    fn write_indexed(&self, op: Op, input: &Input, scratch: &mut Scratch) -> Judged {
+        let row_bytes = input.rows.row_bytes as usize;
+        let step = (INDEXED_BYTES / row_bytes).max(1);
+        scratch.staging.resize((step.min(scratch.keys.len()) * row_bytes).div_ceil(8), 0);
+        let staging = scratch.staging.as_mut_ptr().cast::<u8>();
+        for (keys, numbers) in scratch.keys.chunks(step).zip(scratch.numbers.chunks(step)) {
+            for (index, number) in numbers.iter().enumerate() {
+                // SAFETY: `matrix` found every number to be that of a row of the client's memory; the staging has `step`
+                // rows.
+                unsafe {
+                    let from = input.rows.first.add(*number as usize * row_bytes);
+                    core::ptr::copy_nonoverlapping(from, staging.add(index * row_bytes), row_bytes);
+                }
+            }
+            let rows = RowsIn { first: staging.cast_const(), ..input.rows };
+            // SAFETY: a row for each key was just put there.
+            unsafe { self.hand_over(op, scratch.worker, input.table, keys, rows) }?;
+        }
+        Ok(EMPTY)
+    }
+
+    /// Copies the numbers of rows out of the payload, behind the keys, and judges them against the `rows` that there are.
+    fn numbers<F: Fabric>(
+        lane: &ServerLane<F>,
+        slot: u32,
+        keys_bytes: u32,
+        rows: u32,
+        scratch: &mut Scratch,
+    ) -> Result<(), RpcStatus> {
+        let count = scratch.keys.len();
+        scratch.numbers.clear();
+        scratch.numbers.resize(count, 0);
+        // SAFETY: the payload was found to hold the keys and a number for each, and fits the slot; the copy is ours.
+        unsafe {
+            let from = lane.request_payload(slot).add(keys_bytes as usize);
+            core::ptr::copy_nonoverlapping(from, scratch.numbers.as_mut_ptr().cast::<u8>(), count * 4);
+        }
+        scratch.numbers.iter_mut().for_each(|number| *number = u32::from_le(*number));
+        if scratch.numbers.iter().all(|number| *number < rows) { Ok(()) } else { Err(RpcStatus::InvalidPayload) }
+    }
+
     /// Keys and a dense matrix: in the payload, or the matrix in the client's registered memory.
     fn matrix<F: Fabric>(
         &self,
@@ -358,11 +430,15 @@ impl Handler {
         let row_bytes = self.store.shape(table).ok_or(RpcStatus::UnknownTable)?.row_bytes();
         let keys_bytes = Self::keys(lane, slot, h, &mut scratch.keys)?;
         let total = u64::from(h.key_count) * u64::from(row_bytes);
+        let indexed = h.flags & flags::INDEXED != 0;
         let first = if let Some(buffer) = h.remote_buffer() {
-            if h.payload_bytes != keys_bytes || !buffer.address.is_multiple_of(4) {
+            let numbers_bytes = if indexed { h.key_count * 4 } else { 0 };
+            if h.payload_bytes != keys_bytes + numbers_bytes || !buffer.address.is_multiple_of(4) {
                 return Err(RpcStatus::InvalidPayload);
             }
-            if u64::from(buffer.bytes) != total {
+            if indexed && buffer.bytes.is_multiple_of(row_bytes) {
+                Self::numbers(lane, slot, keys_bytes, buffer.bytes / row_bytes, scratch)?;
+            } else if indexed || u64::from(buffer.bytes) != total {
                 return Err(RpcStatus::ValueSizeMismatch);
             }
             client_rows(lane, buffer, Access::REMOTE_READ)?.cast_const()
@@ -374,7 +450,7 @@ impl Handler {
             }
             lane.request_payload(slot).wrapping_add(keys_bytes as usize)
         };
-        Ok(Input { table, rows: RowsIn { first, stride: row_bytes as usize, row_bytes } })
+        Ok(Input { table, rows: RowsIn { first, stride: row_bytes as usize, row_bytes }, indexed })
     }
 
     /// Blocks of key and row.
@@ -388,9 +464,6 @@ impl Handler {
         let table = TableTag(h.table);
         let row_bytes = self.store.shape(table).ok_or(RpcStatus::UnknownTable)?.row_bytes();
         let stride = block_bytes(row_bytes);
-        if h.flags & flags::REMOTE_BUFFER != 0 {
-            return Err(RpcStatus::InvalidPayload);
-        }
         if u64::from(h.payload_bytes) != u64::from(h.key_count) * stride as u64 {
             let even = h.key_count != 0
                 && h.payload_bytes.is_multiple_of(h.key_count)
@@ -403,7 +476,7 @@ impl Handler {
             // SAFETY: every block lies within the payload, which fits the slot.
             unsafe { copy_keys(payload.add(index * stride), 1, &mut scratch.keys) };
         }
-        Ok(Input { table, rows: RowsIn { first: payload.wrapping_add(8), stride, row_bytes } })
+        Ok(Input { table, rows: RowsIn { first: payload.wrapping_add(8), stride, row_bytes }, indexed: false })
     }
 }
 

@@ -16,8 +16,11 @@ pub mod flags {
     pub const CHECKSUM: u8 = 1 << 3;
     /// GET: the client reads the answer in place while it grows; publish progress.
     pub const PROGRESS: u8 = 1 << 4;
+    /// With [`REMOTE_BUFFER`], PUT and UPDATE: the rows do not follow each other there; their numbers within the buffer
+    /// follow the keys.
+    pub const INDEXED: u8 = 1 << 6;
     /// All bits that have a meaning.
-    pub const KNOWN: u8 = DIRECT | COPY_ALLOWED | REMOTE_BUFFER | CHECKSUM | PROGRESS;
+    pub const KNOWN: u8 = DIRECT | COPY_ALLOWED | REMOTE_BUFFER | CHECKSUM | PROGRESS | INDEXED;
 }
 
 /// Memory of the client that the server may write (GET) or read (PUT-v2 `read`), named by key and address.
@@ -227,6 +230,18 @@ impl RequestHeader {
     #[must_use]
     pub fn inline_keys_at(flags: u8) -> usize {
         if flags & flags::REMOTE_BUFFER == 0 { 0 } else { RemoteBuffer::BYTES }
+    }
+
+    /// The keys that travel in the header, decoded into `room`; None when they lie in the payload.
+    #[inline]
+    #[must_use]
+    pub fn inline_keys<'a>(&self, room: &'a mut [u64; INLINE_BYTES / 8]) -> Option<&'a [u64]> {
+        if !RequestHeader::keys_are_inline(self.flags, self.key_count) {
+            return None;
+        }
+        let [a, b, c] = words_of(&self.inline);
+        *room = if self.flags & flags::REMOTE_BUFFER == 0 { [a, b, c] } else { [c, 0, 0] };
+        Some(&room[..self.key_count as usize])
     }
 
     /// Whether the keys travel in the header.
