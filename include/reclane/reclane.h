@@ -1474,7 +1474,7 @@ reclane_status reclane_client_revoke(struct reclane_client *client,
  * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
  * Threads: any.  Blocks: until every shard has mapped it, at most 5 s for each lane.
  *
- * A client opens at most 1023 buffers in its life; their memory is given back when the client is closed.
+ * A client has at most 1023 buffers open at a time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_buffer_open(struct reclane_client *client,
@@ -1499,7 +1499,7 @@ void *reclane_buffer_data(const struct reclane_buffer *buffer);
 size_t reclane_buffer_bytes(const struct reclane_buffer *buffer);
 
 /* Closes a buffer. Its bytes must not be touched any more, and no request that was not revoked may name it. NULL and an
- * already closed handle do nothing.
+ * already closed handle do nothing. The shards let go of it too, each when it has done with what it is executing.
  *
  * Threads: one at a time per buffer.  Blocks: never.
  */

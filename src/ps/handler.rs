@@ -5,7 +5,7 @@
 //! committed gets an answer, whatever is wrong with it.
 
 use super::store::{RowsIn, Store};
-use crate::fabric::{Access, Fabric};
+use crate::fabric::{Access, Fabric, Loan};
 use crate::ids::TableTag;
 use crate::rpc::{Answer, Scheme, ServerLane, copy_keys, request_agrees};
 use crate::sync::Arc;
@@ -30,6 +30,8 @@ pub struct Scratch {
     /// Numbers of rows within a client's buffer.
     numbers: Vec<u32>,
     staging: Vec<u64>,
+    /// Memory of the client that the request under way uses, beside its slot.
+    held: Option<Loan>,
     /// What was done, for profiles.
     pub counts: HandlerCounts,
 }
@@ -135,6 +137,9 @@ impl Handler {
             }
         };
         lane.answer(slot, header, header.flags & flags::CHECKSUM != 0, &answer);
+        if scratch.held.is_some() {
+            scratch.held = None;
+        }
     }
 
     fn judge<F: Fabric>(&self, lane: &ServerLane<F>, slot: u32, h: &RequestHeader, scratch: &mut Scratch) -> Judged {
@@ -323,7 +328,7 @@ impl Handler {
         }
         let landed = RemoteBuffer { bytes: total, ..buffer };
         let place = if lane.has_windows() {
-            client_rows(lane, landed, Access::REMOTE_WRITE)?
+            client_rows(lane, landed, Access::REMOTE_WRITE, &mut scratch.held)?
         } else if total <= lane.parts().geometry.response_payload_bytes {
             lane.response_payload(slot, total)
         } else {
@@ -441,7 +446,7 @@ impl Handler {
             } else if indexed || u64::from(buffer.bytes) != total {
                 return Err(RpcStatus::ValueSizeMismatch);
             }
-            client_rows(lane, buffer, Access::REMOTE_READ)?.cast_const()
+            client_rows(lane, buffer, Access::REMOTE_READ, &mut scratch.held)?.cast_const()
         } else {
             let got = u64::from(h.payload_bytes - keys_bytes);
             if got != total {
@@ -482,8 +487,14 @@ impl Handler {
 
 /// Rows in memory of the client, with plain instructions. Its numbering is its own: that an address is a multiple of 4
 /// there says nothing about the place here.
-fn client_rows<F: Fabric>(lane: &ServerLane<F>, buffer: RemoteBuffer, access: Access) -> Result<*mut u8, RpcStatus> {
-    let place = lane.client_memory(buffer, access).filter(|place| place.addr().is_multiple_of(4));
+fn client_rows<F: Fabric>(
+    lane: &ServerLane<F>,
+    buffer: RemoteBuffer,
+    access: Access,
+    held: &mut Option<Loan>,
+) -> Result<*mut u8, RpcStatus> {
+    *held = lane.client_memory(buffer, access);
+    let place = held.as_ref().map(|held| held.place().as_ptr()).filter(|place| place.addr().is_multiple_of(4));
     place.ok_or(RpcStatus::InvalidPayload)
 }
 

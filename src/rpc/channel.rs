@@ -154,6 +154,12 @@ impl<F: Fabric, R> Channel<F, R> {
         &self.lanes
     }
 
+    /// Whether requests are stored straight into the server's memory, and the server reaches this side's the same way.
+    #[must_use]
+    pub fn has_windows(&self) -> bool {
+        self.lanes.first().is_some_and(|lane| lane.parts().staging.is_none())
+    }
+
     /// Number of slots of all lanes.
     #[must_use]
     pub fn slot_count(&self) -> usize {

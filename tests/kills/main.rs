@@ -3,6 +3,7 @@
 //! Servers and clients that are to die are processes of their own: this program runs itself again as `child`, which does
 //! nothing otherwise. Nothing here bounds time from above, except [`support::PATIENCE`], which ends a test that hangs.
 
+mod buffers;
 mod child;
 mod idle;
 mod kills;

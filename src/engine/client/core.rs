@@ -141,6 +141,17 @@ impl<F: Fabric> Core<F> {
         Ok(region)
     }
 
+    /// What gives a buffer's registrations back, as long as this client lives.
+    pub(super) fn giver_back(&self, region: &F::Region) -> impl Fn() + Send + Sync + 'static {
+        let (home, region) = (Arc::downgrade(&self.shared), region.clone());
+        move || {
+            if let Some(shared) = home.upgrade() {
+                let lanes = shared.ps.channels().iter().flat_map(Channel::lanes);
+                lanes.for_each(|lane| lane.parts().qp.unexpose(&region));
+            }
+        }
+    }
+
     pub(super) fn lane(&self, shard: u32, lane: u32) -> Result<LaneInfo> {
         let channel = self.ps().channels().get(shard as usize);
         let found = channel.and_then(|channel| channel.lanes().get(lane as usize));

@@ -5,6 +5,7 @@ mod core;
 mod open;
 
 pub use buffer::Buffer;
+use buffer::Memory;
 
 use self::core::Core;
 use super::log::sink;
@@ -205,7 +206,9 @@ impl Client {
     /// # Errors
     /// CONTEXT statuses; `ShardUnreachable`.
     pub fn allocate_buffer(&self, bytes: usize) -> Result<Buffer> {
-        self.shm().allocate_buffer(bytes).map(Buffer::Shm)
+        let region = self.shm().allocate_buffer(bytes)?;
+        let give_back = self.shm().giver_back(&region);
+        Ok(Buffer::new(Memory::Shm(region), give_back))
     }
 
     /// What a lane is doing.

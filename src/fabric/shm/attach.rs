@@ -27,7 +27,7 @@ pub(super) fn attach(
     let mut mapped = Vec::with_capacity(regions.len());
     for (address, fd) in regions {
         let mapping = link.map_region(&fd, &address).map_err(|why| format!("shm: process {}: {why}", link.pid))?;
-        mapped.push(PeerRegion { address, mapping });
+        mapped.push(PeerRegion::lasting(address, mapping));
     }
     let mut fds = fds.into_iter();
     let missing = || "shm: the peer's answer lacks a descriptor".to_owned();

@@ -39,7 +39,7 @@ pub use cq::ShmCq;
 pub use memory::ShmRegion;
 pub use waker::ShmWaker;
 
-use super::{Access, Capabilities, Cause, Fabric, PostError, Qp, QpAddress, QpConfig, QpState, RemoteAddr, Work};
+use super::{Access, Capabilities, Cause, Fabric, Loan, PostError, Qp, QpAddress, QpConfig, QpState, RemoteAddr, Work};
 use crate::error::{Error, Result, Status};
 use crate::options::HugePages;
 use crate::sync::Arc;
@@ -176,6 +176,14 @@ impl Qp for ShmQp {
 
     fn expose(&self, region: &ShmRegion, timeout: Duration) -> Result<()> {
         self.qp.expose(region, now().after(timeout))
+    }
+
+    fn unexpose(&self, region: &ShmRegion) {
+        self.qp.unexpose(region);
+    }
+
+    fn hold(&self, remote: RemoteAddr, bytes: usize, access: Access) -> Option<Loan> {
+        self.qp.hold(remote, bytes, access)
     }
 
     fn window(&self, remote: RemoteAddr, bytes: usize, access: Access) -> Option<NonNull<u8>> {

@@ -16,15 +16,26 @@ use super::waker::{Bell, ShmWaker};
 use super::{fence, sys};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Cause, PostError, QpAddress, QpConfig, QpState, Region, RegionAddress, Waker, WcStatus};
-use crate::sync::{Arc, AtomicPtr, AtomicU8, Mutex, MutexGuard, Ordering, RwLock, lock};
+use crate::sync::{Arc, AtomicBool, AtomicPtr, AtomicU8, Mutex, MutexGuard, Ordering, RwLock, lock};
 use crate::time::Tick;
 use std::os::fd::OwnedFd;
 
 /// A region of the peer, mapped here.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct PeerRegion {
     pub(super) address: RegionAddress,
     pub(super) mapping: Arc<Mapping>,
+    /// Exposed later, so the peer may take it back.
+    pub(super) lent: bool,
+    /// A pointer into it was handed out for the life of the queue pair.
+    pub(super) windowed: AtomicBool,
+}
+
+impl PeerRegion {
+    /// One that came with the connection.
+    pub(super) fn lasting(address: RegionAddress, mapping: Arc<Mapping>) -> PeerRegion {
+        PeerRegion { address, mapping, lent: false, windowed: AtomicBool::new(false) }
+    }
 }
 
 /// Who fetched us, and over which link.
@@ -39,6 +50,8 @@ struct Fetched {
 pub(super) struct Control {
     nonce: u64,
     exposed: Vec<ShmRegion>,
+    /// How many of them the queue pair was made with.
+    lasting: usize,
     /// Whom we connect to, and over which link.
     target: Option<QpLife>,
     out: Option<Arc<Link>>,
@@ -106,6 +119,7 @@ impl QpCore {
         let control = Control {
             nonce: nonce()?,
             exposed: exposed.to_vec(),
+            lasting: exposed.len(),
             target: None,
             out: None,
             fetched: None,
@@ -427,6 +441,21 @@ impl QpCore {
         }
     }
 
+    /// Takes back what [`QpCore::expose`] gave.
+    pub(super) fn unexpose(&self, region: &ShmRegion) {
+        let route = {
+            let mut control = lock(&self.control);
+            let first = control.lasting;
+            let found = control.exposed.iter().skip(first).position(|known| known.address() == region.address());
+            let Some(place) = found else { return };
+            control.exposed.remove(first + place);
+            control.fetched.as_ref().map(|fetched| (Arc::clone(&fetched.link), fetched.by))
+        };
+        if let Some((link, target)) = route {
+            link.send(Parcel::new(&Message::Unexpose { target, rkey: region.address().rkey }, Vec::new()));
+        }
+    }
+
     /// Lets `count` more immediates in.
     pub(super) fn post_receives(&self, count: u32) -> core::result::Result<(), PostError> {
         let control = lock(&self.control);
@@ -513,8 +542,24 @@ impl QpCore {
         if control.kept_mappings.len() >= 2 * REGIONS_MAX {
             return Err(Refusal::Resources);
         }
-        self.add_region(&mut control, PeerRegion { address: *region, mapping });
+        self.add_region(&mut control, PeerRegion { lent: true, ..PeerRegion::lasting(*region, mapping) });
         Ok(())
+    }
+
+    /// The peer takes a region back that it exposed later.
+    pub(super) fn region_taken_back(&self, link: &Arc<Link>, nonce: u64, rkey: u32) {
+        let mut control = lock(&self.control);
+        if control.nonce != nonce || control.out.as_ref().is_none_or(|out| out.number != link.number) {
+            return;
+        }
+        let mut regions = self.peer_regions.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(place) = regions.iter().position(|known| known.address.rkey == rkey && known.lent) else { return };
+        let gone = regions.swap_remove(place);
+        // Relaxed: set under the lock that is held here.
+        let pointed_at = gone.windowed.load(Ordering::Relaxed);
+        if !pointed_at && !regions.iter().any(|known| Arc::ptr_eq(&known.mapping, &gone.mapping)) {
+            control.kept_mappings.retain(|kept| !Arc::ptr_eq(kept, &gone.mapping));
+        }
     }
 
     /// The peer says that its end went to ERR.

@@ -252,7 +252,9 @@ impl<F: Fabric> PsClient<F> {
         rows: &Rows<'_, R>,
     ) -> Result<Token> {
         let named = self.options.put_read && matches!(rows, Rows::Buffer { .. });
-        let plan = if named { self.plan_named(op, table, keys) } else { self.plan(op, table, keys) }?;
+        // Without windows the server reads rows into a slot of its own: those of one request that fits.
+        let windows = self.channels.first().is_some_and(Channel::has_windows);
+        let plan = if named && windows { self.plan_named(op, table, keys) } else { self.plan(op, table, keys) }?;
         let total = keys.len() * plan.row_bytes;
         let short = || too_short(keys.len(), plan.row_bytes / 4);
         let source = match rows {
@@ -272,7 +274,7 @@ impl<F: Fabric> PsClient<F> {
             }
             Rows::Buffer { region, offset_bytes } => {
                 let place = part_of(*region, *offset_bytes, total).ok_or_else(short)?;
-                if named {
+                if named && (windows || self.only_shard(&plan).is_some()) {
                     Source::Named(name_of(*region, place, total).ok_or_else(too_much)?)
                 } else {
                     Source::Local(Local::Dense(place))
