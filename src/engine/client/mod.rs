@@ -235,7 +235,7 @@ impl Client {
 }
 
 pub(super) fn shm_options(settings: &Settings) -> ShmOptions {
-    ShmOptions { huge_pages: settings.huge_pages }
+    ShmOptions { huge_pages: settings.huge_pages, numa_id: settings.numa_id }
 }
 
 /// Why `fabric=verbs` cannot be had: first what this host lacks, then what this release does.

@@ -36,6 +36,7 @@ use super::routing::{HashMethod, Router};
 use super::store::{GetStats, RowRef, RowsIn, Store, TableShape};
 use crate::error::{Error, Result, Status};
 use crate::ids::TableTag;
+use crate::numa;
 use crate::sync::{Arc, AtomicPtr, Mutex, Ordering};
 use crate::wire::RpcStatus;
 use crate::wire::payload::{Command, DIM_MAX, Optimizer, TableSpec};
@@ -76,6 +77,8 @@ pub struct StoreOptions {
     pub value_size: u32,
     /// Whether rows are put on huge pages.
     pub huge_pages: HugePages,
+    /// The NUMA node that rows come from, as far as it has room; None: wherever they are touched first.
+    pub numa_id: Option<u32>,
     /// A table gets storage by key number only if this would take at most so many bytes of address space; 0: half of
     /// the physical memory.
     pub dense_bytes_max: u64,
@@ -107,9 +110,11 @@ impl BuiltinStore {
     /// A store in anonymous memory of this process.
     ///
     /// # Errors
-    /// As for [`BuiltinStore::with_memory`], and `OsError` when no address space can be had.
+    /// As for [`BuiltinStore::with_memory`]; `OptionBounds` for a NUMA node that is not there, `OsError` when no address space can be had.
     pub fn new(options: StoreOptions) -> Result<BuiltinStore> {
+        numa::check(options.numa_id)?;
         let memory = MappedMemory::new(options.huge_pages)?;
+        memory.prefer(options.numa_id);
         BuiltinStore::with_memory(options, Arc::new(memory))
     }
 

@@ -15,6 +15,7 @@ fn options() -> StoreOptions {
         workers: 1,
         value_size: 16,
         huge_pages: HugePages::Auto,
+        numa_id: None,
         dense_bytes_max: 0,
         checkpoint_directory: None,
     }
