@@ -57,9 +57,8 @@ fn a_slot_has_one_holder_who_sees_what_the_last_one_did() {
     loom::model(|| {
         let slot = Arc::new(Slot::new());
         let other = Arc::clone(&slot);
-        let other = loom::thread::spawn(move || {
-            u64::from(other.use_once().is_some()) + u64::from(other.use_once().is_some())
-        });
+        let other =
+            loom::thread::spawn(move || u64::from(other.use_once().is_some()) + u64::from(other.use_once().is_some()));
         let mine = u64::from(slot.use_once().is_some());
         let uses = mine + other.join().expect("no panic");
         assert!(uses >= 1, "somebody gets a free slot");

@@ -212,7 +212,7 @@ impl<F: Fabric, R> Channel<F, R> {
         if self.lanes.iter().any(|lane| lane.check().is_ok()) {
             return AcquireError::NoSlot;
         }
-        AcquireError::Down(all_down(self.shard, self.lanes.iter().map(ClientLane::error).collect()))
+        AcquireError::Down(all_down(self.shard, self.lanes.iter().map(ClientLane::error)))
     }
 
     /// The held use of a slot whose low bits of the use count are these: how a token finds its request.

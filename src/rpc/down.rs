@@ -19,7 +19,8 @@ fn weight(status: Status) -> u8 {
 }
 
 /// One error for all lanes of a shard: the most telling one's, with the number of lanes for each reason.
-pub(super) fn all_down(shard: u32, lanes: Vec<Box<Error>>) -> Box<Error> {
+pub(super) fn all_down(shard: u32, lanes: impl Iterator<Item = Box<Error>>) -> Box<Error> {
+    let lanes: Vec<_> = lanes.collect();
     let count = lanes.len();
     let mut reasons: Vec<(Status, usize)> = Vec::new();
     for error in &lanes {
@@ -52,12 +53,13 @@ mod tests {
         let lane = |number: u32, status| Error::new(status, format!("lane {number}")).at_shard(3).at_lane(number, 1);
         let error = all_down(
             3,
-            vec![
+            [
                 lane(0, Status::PostFailed),
                 lane(1, Status::WaitTimeout),
                 lane(2, Status::ShardUnreachable),
                 lane(3, Status::WaitTimeout),
-            ],
+            ]
+            .into_iter(),
         );
         assert_eq!(
             (error.status, error.lane, error.outcome),
@@ -69,9 +71,9 @@ mod tests {
 
     #[test]
     fn one_lane_and_none_say_so() {
-        let one = all_down(3, vec![Error::new(Status::WaitTimeout, "lane 0")]);
+        let one = all_down(3, core::iter::once(Error::new(Status::WaitTimeout, "lane 0")));
         assert_eq!((one.status, one.message.as_str()), (Status::WaitTimeout, "lane 0"));
-        let none = all_down(3, Vec::new());
+        let none = all_down(3, core::iter::empty());
         assert_eq!((none.status, none.shard), (Status::LaneDown, Some(3)));
     }
 }
