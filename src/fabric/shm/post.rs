@@ -1,7 +1,8 @@
 //! Work: the posting thread does it at once, in the peer's memory.
 
+use super::attach::PeerRegion;
 use super::cq::{Entry, SendAccount};
-use super::qp::{PeerRegion, QpCore};
+use super::qp::QpCore;
 use super::ring::SendRing;
 use crate::fabric::{
     Access, Cause, Completion, Loan, PostError, QpState, RemoteAddr, Sge, WcOpcode, WcStatus, Work, WorkOp,

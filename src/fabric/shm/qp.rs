@@ -4,7 +4,7 @@
 //! `control` and below, never `sender`: a long copy does not hold it up.
 
 use super::address::Address;
-use super::attach::{Attachment, attach};
+use super::attach::{Attachment, PeerRegion, attach};
 use super::cq::ShmCq;
 use super::hub::Hub;
 use super::link::{End, Link, Parcel, Pending, REGIONS_MAX};
@@ -16,27 +16,9 @@ use super::waker::{Bell, ShmWaker};
 use super::{fence, sys};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Cause, PostError, QpAddress, QpConfig, QpState, Region, RegionAddress, Waker, WcStatus};
-use crate::sync::{Arc, AtomicBool, AtomicPtr, AtomicU8, Mutex, MutexGuard, Ordering, RwLock, lock};
+use crate::sync::{Arc, AtomicPtr, AtomicU8, Mutex, MutexGuard, Ordering, RwLock, lock};
 use crate::time::Tick;
 use std::os::fd::OwnedFd;
-
-/// A region of the peer, mapped here.
-#[derive(Debug)]
-pub(super) struct PeerRegion {
-    pub(super) address: RegionAddress,
-    pub(super) mapping: Arc<Mapping>,
-    /// Exposed later, so the peer may take it back.
-    pub(super) lent: bool,
-    /// A pointer into it was handed out for the life of the queue pair.
-    pub(super) windowed: AtomicBool,
-}
-
-impl PeerRegion {
-    /// One that came with the connection.
-    pub(super) fn lasting(address: RegionAddress, mapping: Arc<Mapping>) -> PeerRegion {
-        PeerRegion { address, mapping, lent: false, windowed: AtomicBool::new(false) }
-    }
-}
 
 /// Who fetched us, and over which link.
 #[derive(Debug)]
@@ -555,9 +537,9 @@ impl QpCore {
         let mut regions = self.peer_regions.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(place) = regions.iter().position(|known| known.address.rkey == rkey && known.lent) else { return };
         let gone = regions.swap_remove(place);
-        // Relaxed: set under the lock that is held here.
-        let pointed_at = gone.windowed.load(Ordering::Relaxed);
-        if !pointed_at && !regions.iter().any(|known| Arc::ptr_eq(&known.mapping, &gone.mapping)) {
+        if !gone.windowed.load(Ordering::Relaxed)
+            && !regions.iter().any(|known| Arc::ptr_eq(&known.mapping, &gone.mapping))
+        {
             control.kept_mappings.retain(|kept| !Arc::ptr_eq(kept, &gone.mapping));
         }
     }
