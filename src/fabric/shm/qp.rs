@@ -32,8 +32,7 @@ struct Fetched {
 pub(super) struct Control {
     nonce: u64,
     exposed: Vec<ShmRegion>,
-    /// How many of them the queue pair was made with.
-    lasting: usize,
+    lasting: usize, // so many of them the queue pair was made with
     /// Whom we connect to, and over which link.
     target: Option<QpLife>,
     out: Option<Arc<Link>>,
@@ -427,10 +426,9 @@ impl QpCore {
     pub(super) fn unexpose(&self, region: &ShmRegion) {
         let route = {
             let mut control = lock(&self.control);
-            let first = control.lasting;
-            let found = control.exposed.iter().skip(first).position(|known| known.address() == region.address());
-            let Some(place) = found else { return };
-            control.exposed.remove(first + place);
+            let found = control.exposed.iter().position(|known| known.address() == region.address());
+            let Some(place) = found.filter(|place| *place >= control.lasting) else { return };
+            control.exposed.remove(place);
             control.fetched.as_ref().map(|fetched| (Arc::clone(&fetched.link), fetched.by))
         };
         if let Some((link, target)) = route {
