@@ -54,6 +54,7 @@ impl Setup {
             workers,
             value_size: 0,
             huge_pages: HugePages::Auto,
+            numa_id: None,
             dense_bytes_max: 0,
             checkpoint_directory: None,
         })

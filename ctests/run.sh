@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds all C and C++ tests against an installed prefix, runs them, and ends with "N passed, N failed".
-# Usage: run.sh PREFIX [BUILD-DIRECTORY]
+# Usage: run.sh PREFIX [BUILD-DIRECTORY]. With SANITIZE in the environment the programs are built with those sanitizers.
 set -u
 if [ $# -lt 1 ]; then
   echo "usage: $0 PREFIX [BUILD-DIRECTORY]" >&2
@@ -18,7 +18,7 @@ for tool in cmake ctest gcc g++ clang valgrind pkg-config readelf; do
   command -v $tool >/dev/null || echo "ctests: $tool is missing; install it by name (clang, valgrind, cmake, pkg-config, binutils)" >&2
 done
 
-if ! cmake -S "$here" -B "$build" -DCMAKE_PREFIX_PATH="$prefix" >"$build.log" 2>&1 || ! cmake --build "$build" -j2 >>"$build.log" 2>&1; then
+if ! cmake -S "$here" -B "$build" -DCMAKE_PREFIX_PATH="$prefix" -DSANITIZE="${SANITIZE:-}" >"$build.log" 2>&1 || ! cmake --build "$build" -j2 >>"$build.log" 2>&1; then
   cat "$build.log"
   rm -f "$build.log"
   echo "0 passed, 1 failed"

@@ -61,6 +61,7 @@ watch_exit
 data=${CARGO_TARGET_DIR:-$root/target}/dataset
 fetch_ml100k "$data"
 choose_deployment "$shards" examples
+server_flags=(--checkpoint-directory="$logs/checkpoints")
 start_servers "$build" "$logs" "$shards"
 
 expect hello-c 0 '.' "$build/hello_c"

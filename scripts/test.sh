@@ -136,6 +136,10 @@ rust_docs() { RUSTDOCFLAGS=-Dwarnings cargo doc --locked --no-deps --lib --docum
 # --show-output: what a passing test says of itself, for a skip's reason.
 rust_tests() { cargo test --locked --no-fail-fast "$@" -- --show-output; }
 
+# The C and C++ programs under AddressSanitizer and UndefinedBehaviorSanitizer. Not ThreadSanitizer: it does not see how
+# the library, which is not instrumented, orders its threads, and reports races that are none.
+sanitized_ctests() { SANITIZE=address,undefined ctests/run.sh "$prefix"; }
+
 build_examples() {
     cmake -S examples -B "$target/test-examples" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$prefix" &&
         cmake --build "$target/test-examples" --parallel "$(nproc)"
@@ -164,6 +168,7 @@ gate rust-tests rust_tests
 gate rust-tests-minimal rust_tests --no-default-features
 gate install scripts/install.sh "$prefix"
 gate ctests ctests/run.sh "$prefix"
+gate ctests-address sanitized_ctests
 gate examples build_examples
 gate examples-run scripts/test-examples.sh "$target/test-examples"
 gate demo-short scripts/demo.sh --short

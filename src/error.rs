@@ -15,8 +15,6 @@ pub enum Status {
     Ok = 0,
     /// The request is still under way; nothing is wrong.
     Pending = 1,
-    /// The answer did not fit the caller's buffer; the needed length was written.
-    Truncated = 2,
 
     /// CALLER: an argument is out of its documented range.
     InvalidArgument = -100,
@@ -152,7 +150,6 @@ macro_rules! status_table {
 status_table!(
     Ok,
     Pending,
-    Truncated,
     InvalidArgument,
     NullPointer,
     StructSize,

@@ -4,7 +4,9 @@ use reclane::engine::{Client, Request, Rows, Server, Target};
 use reclane::error::Status;
 use reclane::ids::TableTag;
 use reclane::options::{Options, Settings, Side};
-use reclane::wire::payload::{Optimizer, TableSpec};
+use reclane::ps::{GetStats, RowsIn, Store, TableShape};
+use reclane::wire::RpcStatus;
+use reclane::wire::payload::{Command, Optimizer, TableSpec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -23,6 +25,12 @@ struct Deployment {
 
 impl Deployment {
     fn start(shards: u32, changes: &[(&str, &str)]) -> Deployment {
+        Deployment::over(shards, changes, |settings| {
+            Arc::new(reclane::engine::builtin_store(settings).expect("a store"))
+        })
+    }
+
+    fn over(shards: u32, changes: &[(&str, &str)], store: impl Fn(&Settings) -> Arc<dyn Store>) -> Deployment {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let mut all: Vec<(String, String)> = vec![
@@ -37,8 +45,7 @@ impl Deployment {
             mine.push(("shard-id".into(), shard.to_string()));
             let pairs: Vec<(&str, &str)> = mine.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
             let settings = settings(Side::Server, &pairs);
-            let store = reclane::engine::builtin_store(&settings).expect("a store");
-            let server = Server::start(&settings, Arc::new(store)).expect("a server");
+            let server = Server::start(&settings, store(&settings)).expect("a server");
             if let Some(port) = server.control_plane_port() {
                 all[2].1 = port.to_string();
             }
@@ -164,4 +171,120 @@ fn a_token_is_stale_after_revoke() {
     assert_eq!((borrowed.rows_ready, borrowed.rows_total), (3, 3));
     client.revoke(token).expect("once");
     assert_eq!(client.revoke(token).expect_err("twice").status, Status::StaleToken);
+}
+
+/// Rows wider than a request slot: they can only have come by being read from the buffer.
+#[test]
+fn rows_of_a_buffer_are_read_by_each_shard_from_where_they_lie() {
+    let changes = [
+        ("rdma-put-v2-transfer-mode", "read"),
+        ("rdma-rc-request-slot-bytes", "1024"),
+        ("rdma-rc-response-slot-bytes", "65536"),
+        ("integrity", "crc32c"),
+    ];
+    for shards in [1, 3] {
+        let deployment = Deployment::start(shards, &changes);
+        let client = deployment.client();
+        let dim = 1024_usize;
+        let table = client.init_table(&spec("wide", 1024)).expect("a table");
+        // More keys than one request carries.
+        let keys: Vec<u64> = (0..300).map(|i| i * 13).collect();
+        let buffer = client.allocate_buffer(4096 + keys.len() * dim * 4).expect("a buffer");
+        let rows: Vec<f32> = (0..keys.len() * dim).map(|i| (i % 10_007) as f32).collect();
+        let fill = |rows: &[f32]| {
+            // SAFETY: the buffer has room for the rows behind its first page, and no request names it now.
+            unsafe { buffer.data().add(4096).cast::<f32>().copy_from_nonoverlapping(rows.as_ptr(), rows.len()) };
+        };
+        let named = || Rows::Buffer { region: &buffer, offset_bytes: 4096 };
+        let call = |request: &Request<'_>| {
+            // SAFETY: what the request points to outlives the call, which returns when it is over.
+            unsafe { client.call(request) }.expect("executed");
+        };
+        fill(&rows);
+        call(&Request::Put { table, keys: &keys, rows: named() });
+        let mut expected = rows.clone();
+        let check = |expected: &[f32]| assert!(get(&client, table, &keys, dim) == expected);
+        check(&expected);
+        fill(&vec![2.0; rows.len()]);
+        call(&Request::UpdateFlat { table, keys: &keys, gradients: named() });
+        call(&Request::Update { table, keys: &keys, gradients: named() });
+        expected.iter_mut().for_each(|w| *w -= 2.0);
+        check(&expected);
+    }
+}
+
+/// A store in which nothing ends before as many calls as the barrier counts are there: of all shards, or the test's own.
+struct Meeting(std::sync::Barrier);
+
+impl Store for Meeting {
+    fn init_table(&self, _worker: u32, _spec: &TableSpec) -> Result<TableTag, RpcStatus> {
+        self.0.wait();
+        Ok(TableTag(77))
+    }
+
+    fn shape(&self, _table: TableTag) -> Option<TableShape> {
+        Some(TableShape { dim: 32 })
+    }
+
+    unsafe fn get(&self, _: u32, _: TableTag, _: &[u64], _: &[u64], _: *mut u8) -> Result<GetStats, RpcStatus> {
+        self.0.wait();
+        Err(RpcStatus::InternalError)
+    }
+
+    unsafe fn put(&self, _: u32, _: TableTag, _: &[u64], _: RowsIn) -> Result<(), RpcStatus> {
+        Err(RpcStatus::InternalError)
+    }
+
+    unsafe fn update(&self, _: u32, _: TableTag, _: &[u64], _: RowsIn, _: bool) -> Result<(), RpcStatus> {
+        Err(RpcStatus::InternalError)
+    }
+
+    fn command(&self, _worker: u32, _command: &Command) -> Result<(), RpcStatus> {
+        self.0.wait();
+        Err(RpcStatus::InternalError)
+    }
+}
+
+/// One after the other, the first shard would wait for the second for ever: the wait timeout would end that.
+#[test]
+fn init_table_and_command_go_to_all_shards_at_once() {
+    let store: Arc<dyn Store> = Arc::new(Meeting(std::sync::Barrier::new(2)));
+    let deployment = Deployment::over(2, &[("rdma-wait-timeout-ms", "10000")], |_| Arc::clone(&store));
+    let client = deployment.client();
+    assert_eq!(client.init_table(&spec("t", 4)).expect("a table"), TableTag(77));
+    let error = client.command(&Command::Clear).expect_err("both fail");
+    assert!(error.message.contains("2 of 2 shards (0, 1)"), "{error}");
+}
+
+/// One thread waits for a request that is not answered; another one is told so, whatever it asks.
+#[test]
+fn a_request_that_a_thread_waits_for_is_busy_for_others() {
+    let store = Arc::new(Meeting(std::sync::Barrier::new(2)));
+    let shared: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
+    let deployment = Deployment::over(1, &[], |_| Arc::clone(&shared));
+    let client = deployment.client();
+    // SAFETY: the rows are read in place.
+    let token = unsafe {
+        client.submit(&Request::Get { table: TableTag(0), keys: &[1, 2], target: Target::InPlace }).expect("a GET")
+    };
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            loop {
+                // The other one may be at it this moment.
+                match client.wait(token, None) {
+                    Err(error) if error.status == Status::Busy => {}
+                    ended => break ended,
+                }
+            }
+        });
+        while client.query(token).is_ok() {
+            std::thread::yield_now();
+        }
+        for busy in [client.query(token).map(|_| ()), client.borrow(token).map(|_| ()), client.revoke(token)] {
+            assert_eq!(busy.expect_err("another thread waits for it").status, Status::Busy);
+        }
+        store.0.wait();
+        assert_eq!(waiter.join().expect("no panic").expect_err("the store fails").status, Status::InternalError);
+    });
+    client.revoke(token).expect("nobody waits any more");
 }

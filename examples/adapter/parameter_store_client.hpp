@@ -28,10 +28,14 @@ struct RowTensor {
 struct EmbeddingTableConfig {
     std::uint64_t num_embeddings;
     std::uint64_t embedding_dim;
+    /// The host's own number of the table, which stays on this side; NO_TABLE_ID: it has none.
+    std::int64_t table_id = NO_TABLE_ID;
+
+    static constexpr std::int64_t NO_TABLE_ID = -1;
 };
 
 /// Words to the store as a whole.
-enum class PSCommand { kClearPS, kReloadPS, kLoadFakeData, kDumpFakeData };
+enum class PSCommand { kClearPS, kReloadPS, kLoadFakeData, kDumpFakeData, kSaveCheckpoint, kLoadCheckpoint };
 
 /// Asynchronous calls give handles above 0, or 0 when they failed. A handle is good for one wait; using one that is
 /// unknown or was used up throws std::invalid_argument.
@@ -63,12 +67,17 @@ public:
                                                      const RowTensor& gradients) = 0;
     virtual int WaitUpdateParameter(std::uint64_t handle) = 0;
 
-    /// Creates a table on all shards, or finds the same one again: its tag, or -1.
+    /// Creates a table on all shards, or finds the same one again: its tag, or -1. A table_id belongs to one name.
     virtual std::int64_t InitEmbeddingTable(const std::string& name, const EmbeddingTableConfig& config) = 0;
 
-    virtual int Command(PSCommand command) = 0;
-    virtual int SaveCheckpoint(const std::string& path) = 0;
-    virtual int LoadCheckpoint(const std::string& path) = 0;
+    /// kReloadPS loads what was saved or loaded last; kSaveCheckpoint and kLoadCheckpoint need `path`, the others ignore
+    /// it.
+    virtual int Command(PSCommand command, const std::string& path) = 0;
+    int Command(PSCommand command) { return Command(command, {}); }
+    /// `path` is a name below the servers' checkpoint directory. Metadata that is not empty is refused: the servers have
+    /// no place for it.
+    virtual int SaveCheckpoint(const std::string& path, const std::string& metadata) = 0;
+    virtual int LoadCheckpoint(const std::string& path, const std::string& metadata) = 0;
 
     /// Fetches rows of the default table ahead of their use, into memory of the client.
     virtual std::uint64_t PrefetchParameter(KeyTensor keys) = 0;
@@ -83,6 +92,27 @@ public:
 
     /// What the last failed call of this thread had to say.
     virtual std::string LastError() const = 0;
+};
+
+/// The interface below the one above, which benchmarks use: requests by number, from 1, which keep their slots until they
+/// are revoked. A number that is unknown or was revoked throws std::invalid_argument.
+class RawAccess {
+public:
+    RawAccess() = default;
+    RawAccess(const RawAccess&) = delete;
+    RawAccess& operator=(const RawAccess&) = delete;
+    virtual ~RawAccess() = default;
+
+    /// GETs rows of the default table, which has `dim` columns: the request's number, or -1. Without `is_async` the rows
+    /// are there on return. `rows` stays where it is until the request is revoked; NULL leaves the rows with the
+    /// library, for BorrowGetResultPayload. `async_req_id` is the caller's and has no meaning here.
+    virtual int SubmitGetParameter(KeyTensor keys, float* rows, bool is_async, int async_req_id, std::int64_t dim) = 0;
+    virtual bool QueryRPCFinished(int rpc_id) = 0;
+    /// 0 when the rows are there, -1 when the request failed. May be called again.
+    virtual int WaitRPCFinish(int rpc_id) = 0;
+    /// Rows of a finished request without a target, in place until the request is revoked. NULL: it failed.
+    virtual const float* BorrowGetResultPayload(int rpc_id, std::size_t* rows) = 0;
+    virtual void RevokeRPCResource(int rpc_id) = 0;
 };
 
 }  // namespace adapter

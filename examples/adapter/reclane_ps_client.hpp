@@ -14,9 +14,9 @@
 
 namespace adapter {
 
-/// Serves ParameterStoreClient from one client handle. All methods may be called from several threads at once, but a
+/// Serves ParameterStoreClient and RawAccess from one client handle. All methods may be called from several threads at once, but a
 /// handle of an asynchronous call is used by one thread at a time.
-class ReclanePSClient final : public ParameterStoreClient {
+class ReclanePSClient final : public ParameterStoreClient, public RawAccess {
 public:
     /// Connects and opens the default table: rows of the option value-size. All tables are updated by SGD with this
     /// learning rate. Throws std::runtime_error with the library's words.
@@ -95,21 +95,33 @@ public:
         options.num_embeddings = config.num_embeddings;
         options.optimizer = RECLANE_OPTIMIZER_SGD;
         options.learning_rate = learning_rate_;
+        if (!IsFree(config.table_id, name)) {
+            return -1;
+        }
         const reclane::Result<std::uint32_t> tag = client_.init_table(options);
         if (Answer(tag) != 0) {
             return -1;
         }
         const std::unique_lock<std::shared_mutex> lock(tables_mutex_);
         tables_[name] = Table{*tag, options.dim};
+        if (config.table_id != EmbeddingTableConfig::NO_TABLE_ID) {
+            names_[config.table_id] = name;
+        }
         return *tag;
     }
 
-    int Command(PSCommand command) override {
+    using ParameterStoreClient::Command;
+
+    int Command(PSCommand command, const std::string& path) override {
         switch (command) {
             case PSCommand::kClearPS:
                 return Answer(client_.command(RECLANE_COMMAND_CLEAR));
             case PSCommand::kReloadPS:
-                return LoadCheckpoint(LastCheckpoint());
+                return LoadCheckpoint(LastCheckpoint(), {});
+            case PSCommand::kSaveCheckpoint:
+                return SaveCheckpoint(path, {});
+            case PSCommand::kLoadCheckpoint:
+                return LoadCheckpoint(path, {});
             case PSCommand::kLoadFakeData:
             case PSCommand::kDumpFakeData:
                 break;
@@ -117,8 +129,12 @@ public:
         return Refuse("fake data is not offered: put rows instead");
     }
 
-    int SaveCheckpoint(const std::string& path) override { return Checkpoint(RECLANE_COMMAND_SAVE, path); }
-    int LoadCheckpoint(const std::string& path) override { return Checkpoint(RECLANE_COMMAND_LOAD, path); }
+    int SaveCheckpoint(const std::string& path, const std::string& metadata) override {
+        return Checkpoint(RECLANE_COMMAND_SAVE, path, metadata);
+    }
+    int LoadCheckpoint(const std::string& path, const std::string& metadata) override {
+        return Checkpoint(RECLANE_COMMAND_LOAD, path, metadata);
+    }
 
     std::uint64_t PrefetchParameter(KeyTensor keys) override {
         std::vector<float> rows(keys.count * default_dim_);
@@ -159,6 +175,46 @@ public:
 
     void DiscardPrefetch(std::uint64_t handle) override { (void)Take(handle); }
 
+    int SubmitGetParameter(KeyTensor keys, float* rows, bool is_async, int /*async_req_id*/,
+                           std::int64_t dim) override {
+        if (!Fits(keys, static_cast<std::int64_t>(keys.count), dim, default_dim_)) {
+            return -1;
+        }
+        reclane::Result<reclane::Request> sent =
+            rows == nullptr ? client_.submit_get_in_place(DefaultTag(), View(keys))
+                            : client_.submit_get(DefaultTag(), View(keys), {rows, keys.count * default_dim_});
+        if (Answer(sent) != 0) {
+            return -1;
+        }
+        const int id = raw_.Add(std::make_shared<Pending>(Pending{{}, std::move(sent).value()}));
+        if (!is_async) {
+            (void)WaitRPCFinish(id);  // how it ended is kept for the caller's own wait
+        }
+        return id;
+    }
+
+    bool QueryRPCFinished(int rpc_id) override {
+        const reclane::Result<bool> ended = raw_.Find(rpc_id)->request.query();
+        return !ended || *ended;
+    }
+
+    int WaitRPCFinish(int rpc_id) override { return Answer(raw_.Find(rpc_id)->request.wait()); }
+
+    const float* BorrowGetResultPayload(int rpc_id, std::size_t* rows) override {
+        const std::shared_ptr<Pending> pending = raw_.Find(rpc_id);
+        if (Answer(pending->request.wait()) != 0) {
+            return nullptr;
+        }
+        const auto borrowed = pending->request.borrow();
+        if (Answer(borrowed) != 0) {
+            return nullptr;
+        }
+        *rows = borrowed->total;
+        return borrowed->rows;
+    }
+
+    void RevokeRPCResource(int rpc_id) override { (void)raw_.Take(rpc_id); }
+
     std::string LastError() const override { return LastErrorOfThread(); }
 
 private:
@@ -174,6 +230,43 @@ private:
     struct Pending {
         std::vector<float> rows;
         reclane::Request request;
+    };
+
+    /// Requests under way by their numbers.
+    template <typename Number>
+    class Register {
+    public:
+        Number Add(std::shared_ptr<Pending> pending) {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            pending_.emplace(++last_, std::move(pending));
+            return last_;
+        }
+
+        std::shared_ptr<Pending> Find(Number number) {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            return Entry(number)->second;
+        }
+
+        std::shared_ptr<Pending> Take(Number number) {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            const auto found = Entry(number);
+            std::shared_ptr<Pending> pending = std::move(found->second);
+            pending_.erase(found);
+            return pending;
+        }
+
+    private:
+        typename std::map<Number, std::shared_ptr<Pending>>::iterator Entry(Number number) {
+            const auto found = pending_.find(number);
+            if (found == pending_.end()) {
+                throw std::invalid_argument("handle " + std::to_string(number) + " is unknown or used up");
+            }
+            return found;
+        }
+
+        std::mutex mutex_;
+        std::map<Number, std::shared_ptr<Pending>> pending_;
+        Number last_ = 0;
     };
 
     static std::string& LastErrorOfThread() {
@@ -232,9 +325,27 @@ private:
         return &found->second;
     }
 
+    bool IsFree(std::int64_t table_id, const std::string& name) const {
+        if (table_id < EmbeddingTableConfig::NO_TABLE_ID) {
+            (void)Refuse("table '" + name + "': table_id " + std::to_string(table_id) + " is negative");
+            return false;
+        }
+        const std::shared_lock<std::shared_mutex> lock(tables_mutex_);
+        const auto found = names_.find(table_id);
+        if (found != names_.end() && found->second != name) {
+            (void)Refuse("table_id " + std::to_string(table_id) + " is that of table '" + found->second + "', not of '" +
+                         name + "'");
+            return false;
+        }
+        return true;
+    }
+
     std::uint32_t DefaultTag() const { return Find(DEFAULT_TABLE)->tag; }
 
-    int Checkpoint(reclane_command command, const std::string& path) {
+    int Checkpoint(reclane_command command, const std::string& path, const std::string& metadata) {
+        if (!metadata.empty()) {
+            return Refuse("checkpoint '" + path + "': the servers keep no metadata with it");
+        }
         const int answer = Answer(client_.command(command, path.c_str()));
         if (answer == 0) {
             const std::unique_lock<std::shared_mutex> lock(tables_mutex_);
@@ -252,37 +363,21 @@ private:
         if (Answer(sent) != 0) {
             return 0;
         }
-        auto pending = std::make_shared<Pending>(Pending{std::move(rows), std::move(sent).value()});
-        const std::lock_guard<std::mutex> lock(pending_mutex_);
-        pending_.emplace(++last_handle_, std::move(pending));
-        return last_handle_;
+        return handles_.Add(std::make_shared<Pending>(Pending{std::move(rows), std::move(sent).value()}));
     }
 
-    std::shared_ptr<Pending> Peek(std::uint64_t handle) {
-        const std::lock_guard<std::mutex> lock(pending_mutex_);
-        const auto found = pending_.find(handle);
-        if (found == pending_.end()) {
-            throw std::invalid_argument("handle " + std::to_string(handle) + " is unknown or used up");
-        }
-        return found->second;
-    }
-
-    std::shared_ptr<Pending> Take(std::uint64_t handle) {
-        std::shared_ptr<Pending> pending = Peek(handle);
-        const std::lock_guard<std::mutex> lock(pending_mutex_);
-        pending_.erase(handle);
-        return pending;
-    }
+    std::shared_ptr<Pending> Peek(std::uint64_t handle) { return handles_.Find(handle); }
+    std::shared_ptr<Pending> Take(std::uint64_t handle) { return handles_.Take(handle); }
 
     reclane::Client client_;  // first: requests must not outlive it
     float learning_rate_;
     std::uint32_t default_dim_;
     mutable std::shared_mutex tables_mutex_;
     std::map<std::string, Table> tables_;
+    std::map<std::int64_t, std::string> names_;  // of tables with a number of the host's
     std::string last_checkpoint_;
-    std::mutex pending_mutex_;
-    std::map<std::uint64_t, std::shared_ptr<Pending>> pending_;
-    std::uint64_t last_handle_ = 0;
+    Register<std::uint64_t> handles_;
+    Register<int> raw_;
 };
 
 }  // namespace adapter

@@ -1,5 +1,5 @@
 // reclane_adapter_round_trip: calls every method of the adapter against running servers and checks what comes back.
-// The servers' tables must be empty at the start. Exit status: 0 all checks hold, 1 one does not, 2 wrong flags.
+// The servers' tables must be empty at the start, and the servers need a checkpoint directory. Exit status: 0 all checks hold, 1 one does not, 2 wrong flags.
 
 #include <gflags/gflags.h>
 
@@ -19,6 +19,7 @@ using adapter::EmbeddingTableConfig;
 using adapter::KeyTensor;
 using adapter::ParameterStoreClient;
 using adapter::PSCommand;
+using adapter::RawAccess;
 using adapter::RowTensor;
 using Keys = std::vector<std::uint64_t>;
 using Rows = std::vector<float>;
@@ -103,8 +104,15 @@ void updates(ParameterStoreClient& client) {
     constexpr std::size_t DIM = 6;
     const std::int64_t tag = client.InitEmbeddingTable("adapter", EmbeddingTableConfig{KEYS + 1, DIM});
     check(tag >= 0, "InitEmbeddingTable", client);
-    check(client.InitEmbeddingTable("adapter", EmbeddingTableConfig{KEYS + 1, DIM}) == tag, "the same tag again",
+    check(client.InitEmbeddingTable("adapter", EmbeddingTableConfig{KEYS + 1, DIM, 7}) == tag, "the same tag again",
           client);
+    check(client.InitEmbeddingTable("other", EmbeddingTableConfig{KEYS + 1, DIM, 7}) == -1 &&
+              client.LastError().find("'adapter'") != std::string::npos,
+          "a table_id of another table is refused", client);
+    check(client.InitEmbeddingTable("other", EmbeddingTableConfig{KEYS + 1, DIM, -2}) == -1,
+          "a negative table_id is refused", client);
+    const std::int64_t other = client.InitEmbeddingTable("other", EmbeddingTableConfig{KEYS + 1, DIM, 8});
+    check(other >= 0 && other != tag, "another table has another tag", client);
     check(client.InitEmbeddingTable("adapter", EmbeddingTableConfig{KEYS + 1, DIM + 1}) == -1,
           "a table of the same name and another width is refused", client);
     check(client.InitEmbeddingTable("", EmbeddingTableConfig{1, DIM}) == -1, "a table without a name is refused",
@@ -165,6 +173,57 @@ void prefetches(ParameterStoreClient& client, std::size_t dim) {
     check(throws([&] { client.WaitForPrefetch(third); }), "a discarded handle throws", client);
 }
 
+/// The same rows through the interface by numbers.
+void raw(ParameterStoreClient& client, RawAccess& access, std::size_t dim) {
+    const Keys keys = keys_from(30'000);
+    const std::int64_t width = static_cast<std::int64_t>(dim);
+    Rows wanted = rows_of(keys, dim);
+    check(client.PutParameter(view(keys), view(wanted, dim)) == 0, "PutParameter", client);
+    Rows rows(wanted.size());
+    const int at_once = access.SubmitGetParameter(view(keys), rows.data(), false, 0, width);
+    check(at_once > 0 && rows == wanted, "SubmitGetParameter that waits", client);
+    check(access.QueryRPCFinished(at_once) && access.WaitRPCFinish(at_once) == 0, "it has finished", client);
+    access.RevokeRPCResource(at_once);
+    check(throws([&] { access.WaitRPCFinish(at_once); }), "a revoked number throws", client);
+    check(throws([&] { access.RevokeRPCResource(at_once); }), "a second revoke throws", client);
+
+    Rows later(wanted.size());
+    const int target = access.SubmitGetParameter(view(keys), later.data(), true, 1, width);
+    const int in_place = access.SubmitGetParameter(view(keys), nullptr, true, 2, width);
+    check(target > 0 && in_place > target, "numbers grow", client);
+    while (!access.QueryRPCFinished(target)) {
+    }
+    check(access.WaitRPCFinish(target) == 0 && later == wanted, "WaitRPCFinish", client);
+    std::size_t count = 0;
+    const float* borrowed = access.BorrowGetResultPayload(in_place, &count);
+    check(borrowed != nullptr && count == KEYS && Rows(borrowed, borrowed + wanted.size()) == wanted,
+          "BorrowGetResultPayload", client);
+    check(access.BorrowGetResultPayload(target, &count) == nullptr, "rows with a target are not borrowed", client);
+    access.RevokeRPCResource(target);
+    access.RevokeRPCResource(in_place);
+    check(access.SubmitGetParameter(view(keys), rows.data(), true, 3, width + 1) == -1, "another width is refused",
+          client);
+}
+
+/// Needs servers with a checkpoint directory.
+void checkpoints(ParameterStoreClient& client, std::size_t dim) {
+    const Keys keys = keys_from(40'000);
+    Rows wanted = rows_of(keys, dim);
+    Rows rows(wanted.size());
+    const auto holds = [&] { return client.GetParameter(view(keys), rows.data()) == 0 && rows == wanted; };
+    check(client.PutParameter(view(keys), view(wanted, dim)) == 0, "PutParameter", client);
+    check(client.SaveCheckpoint("adapter/one", {}) == 0, "SaveCheckpoint", client);
+    check(client.Command(PSCommand::kClearPS) == 0 && !holds(), "CLEAR", client);
+    check(client.Command(PSCommand::kReloadPS) == 0 && holds(), "kReloadPS", client);
+    check(client.Command(PSCommand::kSaveCheckpoint, "adapter/two") == 0, "kSaveCheckpoint", client);
+    check(client.Command(PSCommand::kClearPS) == 0 && !holds(), "CLEAR", client);
+    check(client.LoadCheckpoint("adapter/one", {}) == 0 && holds(), "LoadCheckpoint", client);
+    check(client.Command(PSCommand::kLoadCheckpoint, "adapter/two") == 0 && holds(), "kLoadCheckpoint", client);
+    check(client.LoadCheckpoint("adapter/three", {}) == -1, "a checkpoint that is not there is refused", client);
+    check(client.SaveCheckpoint("adapter/one", "about it") == -1, "metadata is refused", client);
+    check(client.SaveCheckpoint("../one", {}) == -1, "a path that leads elsewhere is refused", client);
+}
+
 void commands(ParameterStoreClient& client, std::size_t dim) {
     check(client.Command(PSCommand::kLoadFakeData) == -1 && !client.LastError().empty(), "fake data is refused",
           client);
@@ -183,6 +242,8 @@ void run() {
     updates(client);
     descends(client, dim);
     prefetches(client, dim);
+    raw(client, client, dim);
+    checkpoints(client, dim);
     commands(client, dim);
     std::printf("adapter: %d checks hold\n", checks);
 }

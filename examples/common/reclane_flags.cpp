@@ -45,7 +45,7 @@
     X(server_rdma_threads, "poll threads of a server")                                                \
     X(rdma_rc_server_get_workers, "threads of a server that gather rows; 0: its poll threads")        \
     X(rdma_rc_server_coroutines_per_thread, "scanners per poll thread")                               \
-    X(numa_id, "NUMA node for threads and memory")                                                    \
+    X(numa_id, "NUMA node that memory comes from")                                                    \
     X(huge_pages, "huge pages: auto, off or on")                                                      \
     X(rdma_get_response_mode, "how rows reach the client: auto, direct_sg or staging_copy")           \
     X(rdma_put_protocol_version, "version of the PUT protocol; only 2")                               \
@@ -54,6 +54,7 @@
     X(hash_method, "which shard owns a key: city_hash or simple_mod")                                 \
     X(value_size, "bytes of a row of the default table")                                              \
     X(max_kv_num_per_request, "most keys of one request on the wire")                                 \
+    X(checkpoint_directory, "where SAVE and LOAD of a server have their files; empty: refused")       \
     X(rdma_heartbeat_interval_ms, "how often each shard reports that it lives, ms")                   \
     X(rdma_health_stale_ms, "a shard silent for so long is suspect, ms")                              \
     X(rdma_health_dead_ms, "a shard silent for so long is dead, ms")                                  \

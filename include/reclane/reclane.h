@@ -58,8 +58,6 @@ enum reclane_status
   RECLANE_STATUS_OK = 0,
   /* The request is still under way; nothing is wrong. */
   RECLANE_STATUS_PENDING = 1,
-  /* The answer did not fit the caller's buffer; the needed length was written. */
-  RECLANE_STATUS_TRUNCATED = 2,
   /* CALLER: an argument is out of its documented range. */
   RECLANE_STATUS_INVALID_ARGUMENT = -100,
   /* CALLER: a required pointer is NULL. */
@@ -491,7 +489,11 @@ typedef struct reclane_table_options {
   float initial_accumulator;
 } reclane_table_options;
 
-/* Creates a table or finds the same one again; writes its number, 0..65535, to *table. */
+/* Creates a table or finds the same one again; writes its number, 0..65535, to *table. All shards must give a table the
+ * same number, or reclane_client_init_table() fails. *table holds a proposal that is the same on all shards, whatever the
+ * order in which tables are made: a store without numbers of its own can leave it. Two tables may, rarely, be proposed the
+ * same number; a store that finds it taken must choose another one in a way that all shards share.
+ */
 typedef int (*reclane_store_init_table_fn)(void *user_data,
                                            uint32_t worker,
                                            const struct reclane_table_options *options,
@@ -1019,7 +1021,9 @@ reclane_status reclane_client_shutdown(struct reclane_client *client,
  */
 void reclane_client_close(struct reclane_client *client);
 
-/* Creates a table on every shard, or finds the one of this name again: then everything in the options must agree.
+/* Creates a table on every shard, or finds the one of this name again: then everything in the options must agree. With
+ * the built-in table its number follows from the options: a shard that was started anew gives it the same one. Call it
+ * again after a shard was; the rows are gone until they are put or loaded.
  *
  * client         from reclane_client_open().
  * table_options  what to create. Read during the call only.
@@ -1028,8 +1032,8 @@ void reclane_client_close(struct reclane_client *client);
  *
  * RECLANE_STATUS_INVALID_ARGUMENT  a field is out of its range; the message names it
  * RECLANE_STATUS_INVALID_PAYLOAD   a table of this name exists with other options
- * RECLANE_STATUS_DEPLOYMENT_MISMATCH  the shards call it by different tags: one of them was started again without its
- *                                  tables
+ * RECLANE_STATUS_DEPLOYMENT_MISMATCH  stores of the host program's own give it different numbers on different shards
+ * RECLANE_STATUS_RESOURCE_LIMIT    so many tables exist that no number was found for it
  * RECLANE_STATUS_INTERNAL_ERROR    a shard's store failed; it lives on
  * RECLANE_STATUS_WAIT_TIMEOUT, _SHARD_UNREACHABLE, _LANE_DOWN, _DRAINING  as their names say
  * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names
@@ -1470,7 +1474,7 @@ reclane_status reclane_client_revoke(struct reclane_client *client,
  * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
  * Threads: any.  Blocks: until every shard has mapped it, at most 5 s for each lane.
  *
- * A client opens at most 1023 buffers in its life; their memory is given back when the client is closed.
+ * A client has at most 1023 buffers open at a time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_buffer_open(struct reclane_client *client,
@@ -1495,7 +1499,7 @@ void *reclane_buffer_data(const struct reclane_buffer *buffer);
 size_t reclane_buffer_bytes(const struct reclane_buffer *buffer);
 
 /* Closes a buffer. Its bytes must not be touched any more, and no request that was not revoked may name it. NULL and an
- * already closed handle do nothing.
+ * already closed handle do nothing. The shards let go of it too, each when it has done with what it is executing.
  *
  * Threads: one at a time per buffer.  Blocks: never.
  */

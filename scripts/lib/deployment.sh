@@ -2,8 +2,8 @@
 # A deployment on this machine: shards on shared memory, served by the example server. Source it after setup.sh and
 # processes.sh.
 
-# The flags that servers and clients must agree on.
-deployment=()
+# The flags that servers and clients must agree on, and those of the servers alone.
+deployment=() server_flags=()
 
 # choose_deployment SHARDS NAME: sets deployment, with a port and a namespace of its own.
 choose_deployment() {
@@ -26,7 +26,7 @@ start_servers() {
     step "starting $shards shards on shared memory"
     for ((shard = 0; shard < shards; ++shard)); do
         start_process "shard $shard" "$logs/shard-$shard.log" \
-            "$build/reclane_ps_server" --global_id="$shard" "${deployment[@]}"
+            "$build/reclane_ps_server" --global_id="$shard" "${deployment[@]}" ${server_flags[@]+"${server_flags[@]}"}
         pids+=("$process_id")
     done
     for ((shard = 0; shard < shards; ++shard)); do

@@ -40,7 +40,7 @@ impl Noun for reclane_buffer {
 /// RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
 /// Threads: any.  Blocks: until every shard has mapped it, at most 5 s for each lane.
 ///
-/// A client opens at most 1023 buffers in its life; their memory is given back when the client is closed.
+/// A client has at most 1023 buffers open at a time.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn reclane_buffer_open(
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn reclane_buffer_bytes(buffer: *const reclane_buffer) -> 
 }
 
 /// Closes a buffer. Its bytes must not be touched any more, and no request that was not revoked may name it. NULL and an
-/// already closed handle do nothing.
+/// already closed handle do nothing. The shards let go of it too, each when it has done with what it is executing.
 ///
 /// Threads: one at a time per buffer.  Blocks: never.
 #[unsafe(no_mangle)]

@@ -137,7 +137,9 @@ pub unsafe extern "C" fn reclane_client_close(client: *mut reclane_client) {
     guard::quietly(|| drop(unsafe { handle::take(client) }));
 }
 
-/// Creates a table on every shard, or finds the one of this name again: then everything in the options must agree.
+/// Creates a table on every shard, or finds the one of this name again: then everything in the options must agree. With
+/// the built-in table its number follows from the options: a shard that was started anew gives it the same one. Call it
+/// again after a shard was; the rows are gone until they are put or loaded.
 ///
 /// client         from reclane_client_open().
 /// table_options  what to create. Read during the call only.
@@ -146,8 +148,8 @@ pub unsafe extern "C" fn reclane_client_close(client: *mut reclane_client) {
 ///
 /// RECLANE_STATUS_INVALID_ARGUMENT  a field is out of its range; the message names it
 /// RECLANE_STATUS_INVALID_PAYLOAD   a table of this name exists with other options
-/// RECLANE_STATUS_DEPLOYMENT_MISMATCH  the shards call it by different tags: one of them was started again without its
-///                                  tables
+/// RECLANE_STATUS_DEPLOYMENT_MISMATCH  stores of the host program's own give it different numbers on different shards
+/// RECLANE_STATUS_RESOURCE_LIMIT    so many tables exist that no number was found for it
 /// RECLANE_STATUS_INTERNAL_ERROR    a shard's store failed; it lives on
 /// RECLANE_STATUS_WAIT_TIMEOUT, _SHARD_UNREACHABLE, _LANE_DOWN, _DRAINING  as their names say
 /// RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names

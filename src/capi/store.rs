@@ -136,7 +136,10 @@ pub struct reclane_row {
 /// Lets go of user_data: called exactly once, on any thread, when the library needs it no more.
 pub type reclane_drop_fn = Option<unsafe extern "C-unwind" fn(user_data: *mut c_void)>;
 
-/// Creates a table or finds the same one again; writes its number, 0..65535, to *table.
+/// Creates a table or finds the same one again; writes its number, 0..65535, to *table. All shards must give a table the
+/// same number, or reclane_client_init_table() fails. *table holds a proposal that is the same on all shards, whatever the
+/// order in which tables are made: a store without numbers of its own can leave it. Two tables may, rarely, be proposed the
+/// same number; a store that finds it taken must choose another one in a way that all shards share.
 pub type reclane_store_init_table_fn = Option<
     unsafe extern "C-unwind" fn(
         user_data: *mut c_void,

@@ -144,8 +144,9 @@ unsafe fn dense(rows: RowsIn, count: usize) -> Vec<f32> {
     copy
 }
 
-impl Store for CallbackStore {
-    fn init_table(&self, worker: u32, spec: &TableSpec) -> Answer<TableTag> {
+impl CallbackStore {
+    /// The host's tag for a table; `proposed` is what it finds there.
+    fn make_table(&self, worker: u32, spec: &TableSpec, proposed: TableTag) -> Answer<TableTag> {
         let init_table = self.table.init_table.ok_or(RpcStatus::InternalError)?;
         let name = CString::new(spec.name.as_str()).map_err(|_| RpcStatus::InvalidPayload)?;
         let options = reclane_table_options {
@@ -158,11 +159,21 @@ impl Store for CallbackStore {
             epsilon: spec.epsilon,
             initial_accumulator: spec.initial_accumulator,
         };
-        let mut tag = 0_u32;
+        let mut tag = u32::from(proposed.0);
         let _inside = Inside::enter();
         // SAFETY: the host's function with its own data; both structs live during the call.
         answer(unsafe { init_table(self.table.user_data, worker, &raw const options, &raw mut tag) })?;
         u16::try_from(tag).map(TableTag).map_err(|_| RpcStatus::InternalError)
+    }
+}
+
+impl Store for CallbackStore {
+    fn init_table(&self, worker: u32, spec: &TableSpec) -> Answer<TableTag> {
+        self.make_table(worker, spec, TableTag(0))
+    }
+
+    fn init_table_as(&self, worker: u32, spec: &TableSpec, wanted: TableTag) -> Answer<Option<TableTag>> {
+        self.make_table(worker, spec, wanted).map(Some)
     }
 
     fn shape(&self, table: TableTag) -> Option<TableShape> {

@@ -19,6 +19,7 @@ pub fn builtin_store(settings: &Settings) -> Result<BuiltinStore> {
         workers: Server::workers(settings),
         value_size: settings.value_size,
         huge_pages: settings.huge_pages,
+        numa_id: settings.numa_id,
         dense_bytes_max: 0,
         checkpoint_directory: Some(directory).filter(|path| !path.as_os_str().is_empty()),
     })

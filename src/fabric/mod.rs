@@ -148,6 +148,21 @@ pub trait Qp: Debug + Send + Sync + 'static {
     /// `ShardUnreachable` when the peer is gone, `OsError` otherwise.
     fn expose(&self, region: &Self::Region, timeout: Duration) -> Result<()>;
 
+    /// Takes back what [`Qp::expose`] gave, if anything: no work of the peer that begins once it has heard of this reaches
+    /// the region, and the peer keeps nothing of it but what is [held](Qp::hold) or has a [window](Qp::window). Does not
+    /// wait for the peer. A region that the queue pair was made with stays.
+    ///
+    /// Where keys belong to the process and not to the queue pair, dropping the last clone of the region does the same,
+    /// and nothing is left to do here.
+    fn unexpose(&self, region: &Self::Region) {
+        let _ = region;
+    }
+
+    /// As [`Qp::window`], for as long as what it returns is kept: for memory that the peer may take back.
+    fn hold(&self, remote: RemoteAddr, bytes: usize, access: Access) -> Option<Loan> {
+        self.window(remote, bytes, access).map(|place| Loan::new(place, None))
+    }
+
     /// Peer memory that can be written and read with plain instructions, where the provider has such (`shm`).
     ///
     /// The pointer stays mapped as long as this queue pair lives, even after ERR: a late store lands in memory that
@@ -175,6 +190,30 @@ pub trait Qp: Debug + Send + Sync + 'static {
     /// [`PostError`]; nothing was posted.
     fn post_receives(&self, count: u32) -> core::result::Result<(), PostError>;
 }
+
+/// Memory of a peer that stays mapped as long as this lives, whatever the peer takes back.
+#[derive(Debug)]
+pub struct Loan {
+    place: NonNull<u8>,
+    _keeper: Option<Arc<dyn core::any::Any + Send + Sync>>,
+}
+
+impl Loan {
+    fn new(place: NonNull<u8>, keeper: Option<Arc<dyn core::any::Any + Send + Sync>>) -> Loan {
+        Loan { place, _keeper: keeper }
+    }
+
+    /// The first byte.
+    #[must_use]
+    pub fn place(&self) -> NonNull<u8> {
+        self.place
+    }
+}
+
+// SAFETY: an address of memory that peers share anyway; all access to it goes through raw pointers and atomics.
+unsafe impl Send for Loan {}
+// SAFETY: as above.
+unsafe impl Sync for Loan {}
 
 /// What an idle poller sleeps on. Protocol: `arm`, look at all memory once more, then `wait`, then `disarm`.
 pub trait Waker: Debug + Send + Sync + 'static {

@@ -128,7 +128,8 @@ option_table! {
     /// Scanners per poll thread, each with its share of the lanes.
     coroutines_per_thread: u32 = Spec::number("rdma-rc-server-coroutines-per-thread", "1", 1, 64).server()
         .environment(&["RECSTORE_RDMA_RC_SERVER_COROUTINES_PER_THREAD"]);
-    /// NUMA node for threads and memory. `auto`: the operating system's choice.
+    /// NUMA node that slots, buffers and rows of the built-in table come from, as far as it has room. `auto`: wherever they
+    /// are touched first.
     numa_id: Option<u32> = Spec::optional("numa-id", 0, 1023);
     /// Huge pages for tables and slots.
     huge_pages: HugePages = Spec::choice("huge-pages", "auto", HugePages::WORDS);

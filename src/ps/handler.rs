@@ -5,17 +5,19 @@
 //! committed gets an answer, whatever is wrong with it.
 
 use super::store::{RowsIn, Store};
-use crate::fabric::{Access, Fabric};
+use crate::fabric::{Access, Fabric, Loan};
 use crate::ids::TableTag;
 use crate::rpc::{Answer, Scheme, ServerLane, copy_keys, request_agrees};
 use crate::sync::Arc;
-use crate::wire::payload::{Command, NAME_BYTES_MAX, TableSpec, block_bytes};
+use crate::wire::payload::{Command, NAME_BYTES_MAX, TAG_TAKEN, TableSpec, block_bytes};
 use crate::wire::{INLINE_BYTES, Op, RemoteBuffer, RequestHeader, RpcStatus, flags};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Bytes of rows after which a growing answer's progress is published: a page keeps the client's reading and the
 /// server's gathering overlapped at the price of one store per 64 lines.
 const PROGRESS_BYTES: u32 = 4096;
+/// Bytes of rows that are brought together from a client's memory at a time.
+const INDEXED_BYTES: usize = 64 << 10;
 /// Longest argument of a COMMAND.
 const COMMAND_BYTES_MAX: u32 = 4096;
 
@@ -25,7 +27,11 @@ pub struct Scratch {
     /// The worker index that the store sees.
     pub worker: u32,
     keys: Vec<u64>,
+    /// Numbers of rows within a client's buffer.
+    numbers: Vec<u32>,
     staging: Vec<u64>,
+    /// Memory of the client that the request under way uses, beside its slot.
+    held: Option<Loan>,
     /// What was done, for profiles.
     pub counts: HandlerCounts,
 }
@@ -84,6 +90,8 @@ const EMPTY: Answer =
 struct Input {
     table: TableTag,
     rows: RowsIn,
+    /// The rows are those of [`Scratch`]'s numbers, in the client's memory.
+    indexed: bool,
 }
 
 impl Handler {
@@ -126,11 +134,15 @@ impl Handler {
             }
         };
         lane.answer(slot, header, header.flags & flags::CHECKSUM != 0, &answer);
+        if scratch.held.is_some() {
+            scratch.held = None;
+        }
     }
 
     fn judge<F: Fabric>(&self, lane: &ServerLane<F>, slot: u32, h: &RequestHeader, scratch: &mut Scratch) -> Judged {
         let op = Op::from_code(h.op).ok_or(RpcStatus::InvalidPayload)?;
-        if h.flags & !flags::KNOWN != 0 || h.reserved != 0 {
+        let homeless = h.flags & (flags::INDEXED | flags::REMOTE_BUFFER) == flags::INDEXED;
+        if h.flags & !flags::KNOWN != 0 || h.reserved != 0 || homeless {
             return Err(RpcStatus::InvalidPayload);
         }
         if h.shard != self.shard {
@@ -145,28 +157,16 @@ impl Handler {
         }
         match op {
             Op::Get => self.get(lane, slot, h, scratch),
-            Op::Put => {
-                let input = self.matrix(lane, slot, h, scratch)?;
-                scratch.counts.puts += 1;
-                // SAFETY: `matrix` found `keys.len()` rows of the table's width behind the pointer.
-                unsafe { self.store.put(scratch.worker, input.table, &scratch.keys, input.rows) }?;
-                Ok(EMPTY)
-            }
-            Op::Update | Op::UpdateFlat => {
-                let flat = op == Op::UpdateFlat;
-                let input =
-                    if flat { self.matrix(lane, slot, h, scratch) } else { self.blocks(lane, slot, h, scratch) }?;
-                scratch.counts.updates += 1;
-                // SAFETY: as above.
-                unsafe { self.store.update(scratch.worker, input.table, &scratch.keys, input.rows, flat) }?;
-                Ok(EMPTY)
-            }
+            Op::Put | Op::Update | Op::UpdateFlat => self.write(op, lane, slot, h, scratch),
             Op::InitTable => {
                 let most = u32::try_from(NAME_BYTES_MAX).unwrap_or(0) + 64;
-                let spec = TableSpec::decode(&payload_copy(lane, slot, h, most)?)?;
+                let (spec, wanted) = TableSpec::decode_init(&payload_copy(lane, slot, h, most)?)?;
                 scratch.counts.init_tables += 1;
-                let tag = self.store.init_table(scratch.worker, &spec)?;
-                Ok(Answer { aux: u32::from(tag.0), ..EMPTY })
+                let tag = match wanted {
+                    0 => Some(self.store.init_table(scratch.worker, &spec)?),
+                    _ => self.store.init_table_as(scratch.worker, &spec, TableTag(wanted))?,
+                };
+                Ok(Answer { aux: tag.map_or(TAG_TAKEN, |tag| u32::from(tag.0)), ..EMPTY })
             }
             Op::Command => {
                 let command = Command::decode(&payload_copy(lane, slot, h, COMMAND_BYTES_MAX)?)?;
@@ -190,18 +190,20 @@ impl Handler {
             keys.extend_from_slice(inline);
             return Ok(0);
         }
-        let count = h.key_count as usize;
         let bytes = u64::from(h.key_count) * 8;
         if bytes > u64::from(h.payload_bytes) {
             return Err(RpcStatus::InvalidPayload);
         }
         // SAFETY: `payload_bytes` was found to fit the slot, and the keys fit `payload_bytes`.
-        unsafe { copy_keys(lane.request_payload(slot), count, keys) };
+        unsafe { copy_keys(lane.request_payload(slot), h.key_count as usize, keys) };
         u32::try_from(bytes).map_err(|_| RpcStatus::InvalidPayload)
     }
 
     #[inline]
     fn get<F: Fabric>(&self, lane: &ServerLane<F>, slot: u32, h: &RequestHeader, scratch: &mut Scratch) -> Judged {
+        if h.flags & flags::INDEXED != 0 {
+            return Err(RpcStatus::InvalidPayload);
+        }
         let table = TableTag(h.table);
         let row_bytes = self.store.shape(table).ok_or(RpcStatus::UnknownTable)?.row_bytes();
         let total = u64::from(h.key_count) * u64::from(row_bytes);
@@ -319,7 +321,7 @@ impl Handler {
         }
         let landed = RemoteBuffer { bytes: total, ..buffer };
         let place = if lane.has_windows() {
-            client_rows(lane, landed, Access::REMOTE_WRITE)?
+            client_rows(lane, landed, Access::REMOTE_WRITE, &mut scratch.held)?
         } else if total <= lane.parts().geometry.response_payload_bytes {
             lane.response_payload(slot, total)
         } else {
@@ -327,6 +329,91 @@ impl Handler {
         };
         self.gather(scratch, table, row_bytes, place, total)?;
         Ok(Answer { bytes: total, landed: Some(landed), landed_from: place.cast_const(), ..EMPTY })
+    }
+
+    /// PUT and the two UPDATEs: they differ in how rows arrive and in what the store does with them.
+    #[inline]
+    fn write<F: Fabric>(
+        &self,
+        op: Op,
+        lane: &ServerLane<F>,
+        slot: u32,
+        h: &RequestHeader,
+        scratch: &mut Scratch,
+    ) -> Judged {
+        let blocks = op == Op::Update && h.flags & flags::REMOTE_BUFFER == 0;
+        let input = if blocks { self.blocks(lane, slot, h, scratch) } else { self.matrix(lane, slot, h, scratch) }?;
+        let (puts, updates) = if op == Op::Put { (1, 0) } else { (0, 1) };
+        scratch.counts.puts += puts;
+        scratch.counts.updates += updates;
+        if input.indexed {
+            return self.write_indexed(op, &input, scratch);
+        }
+        // SAFETY: `keys.len()` rows of the table's width were found behind the pointer.
+        unsafe { self.hand_over(op, scratch.worker, input.table, &scratch.keys, input.rows) }?;
+        Ok(EMPTY)
+    }
+
+    /// # Safety
+    /// `rows` has a row of the table's width for each key.
+    #[inline]
+    unsafe fn hand_over(
+        &self,
+        op: Op,
+        worker: u32,
+        table: TableTag,
+        keys: &[u64],
+        rows: RowsIn,
+    ) -> Result<(), RpcStatus> {
+        // SAFETY: as the caller vouches.
+        unsafe {
+            match op {
+                Op::Put => self.store.put(worker, table, keys, rows),
+                _ => self.store.update(worker, table, keys, rows, op == Op::UpdateFlat),
+            }
+        }
+    }
+
+    /// Rows from here and there in the client's memory: brought together, some at a time, and handed to the store.
+    fn write_indexed(&self, op: Op, input: &Input, scratch: &mut Scratch) -> Judged {
+        let row_bytes = input.rows.row_bytes as usize;
+        let step = (INDEXED_BYTES / row_bytes).max(1);
+        scratch.staging.resize((step.min(scratch.keys.len()) * row_bytes).div_ceil(8), 0);
+        let staging = scratch.staging.as_mut_ptr().cast::<u8>();
+        for (keys, numbers) in scratch.keys.chunks(step).zip(scratch.numbers.chunks(step)) {
+            for (index, number) in numbers.iter().enumerate() {
+                // SAFETY: `matrix` found every number to be that of a row of the client's memory; the staging has `step`
+                // rows.
+                unsafe {
+                    let from = input.rows.first.add(*number as usize * row_bytes);
+                    core::ptr::copy_nonoverlapping(from, staging.add(index * row_bytes), row_bytes);
+                }
+            }
+            let rows = RowsIn { first: staging.cast_const(), ..input.rows };
+            // SAFETY: a row for each key was just put there.
+            unsafe { self.hand_over(op, scratch.worker, input.table, keys, rows) }?;
+        }
+        Ok(EMPTY)
+    }
+
+    /// Copies the numbers of rows out of the payload, behind the keys, and judges them against the `rows` that there are.
+    fn numbers<F: Fabric>(
+        lane: &ServerLane<F>,
+        slot: u32,
+        keys_bytes: u32,
+        rows: u32,
+        scratch: &mut Scratch,
+    ) -> Result<(), RpcStatus> {
+        let count = scratch.keys.len();
+        scratch.numbers.clear();
+        scratch.numbers.resize(count, 0);
+        // SAFETY: the payload was found to hold the keys and a number for each, and fits the slot; the copy is ours.
+        unsafe {
+            let from = lane.request_payload(slot).add(keys_bytes as usize);
+            core::ptr::copy_nonoverlapping(from, scratch.numbers.as_mut_ptr().cast::<u8>(), count * 4);
+        }
+        scratch.numbers.iter_mut().for_each(|number| *number = u32::from_le(*number));
+        if scratch.numbers.iter().all(|number| *number < rows) { Ok(()) } else { Err(RpcStatus::InvalidPayload) }
     }
 
     /// Keys and a dense matrix: in the payload, or the matrix in the client's registered memory.
@@ -341,14 +428,18 @@ impl Handler {
         let row_bytes = self.store.shape(table).ok_or(RpcStatus::UnknownTable)?.row_bytes();
         let keys_bytes = Self::keys(lane, slot, h, &mut scratch.keys)?;
         let total = u64::from(h.key_count) * u64::from(row_bytes);
+        let indexed = h.flags & flags::INDEXED != 0;
         let first = if let Some(buffer) = h.remote_buffer() {
-            if h.payload_bytes != keys_bytes || !buffer.address.is_multiple_of(4) {
+            let numbers_bytes = if indexed { h.key_count * 4 } else { 0 };
+            if h.payload_bytes != keys_bytes + numbers_bytes || !buffer.address.is_multiple_of(4) {
                 return Err(RpcStatus::InvalidPayload);
             }
-            if u64::from(buffer.bytes) != total {
+            if indexed && buffer.bytes.is_multiple_of(row_bytes) {
+                Self::numbers(lane, slot, keys_bytes, buffer.bytes / row_bytes, scratch)?;
+            } else if indexed || u64::from(buffer.bytes) != total {
                 return Err(RpcStatus::ValueSizeMismatch);
             }
-            client_rows(lane, buffer, Access::REMOTE_READ)?.cast_const()
+            client_rows(lane, buffer, Access::REMOTE_READ, &mut scratch.held)?.cast_const()
         } else {
             let got = u64::from(h.payload_bytes - keys_bytes);
             if got != total {
@@ -357,7 +448,7 @@ impl Handler {
             }
             lane.request_payload(slot).wrapping_add(keys_bytes as usize)
         };
-        Ok(Input { table, rows: RowsIn { first, stride: row_bytes as usize, row_bytes } })
+        Ok(Input { table, rows: RowsIn { first, stride: row_bytes as usize, row_bytes }, indexed })
     }
 
     /// Blocks of key and row.
@@ -371,9 +462,6 @@ impl Handler {
         let table = TableTag(h.table);
         let row_bytes = self.store.shape(table).ok_or(RpcStatus::UnknownTable)?.row_bytes();
         let stride = block_bytes(row_bytes);
-        if h.flags & flags::REMOTE_BUFFER != 0 {
-            return Err(RpcStatus::InvalidPayload);
-        }
         if u64::from(h.payload_bytes) != u64::from(h.key_count) * stride as u64 {
             let even = h.key_count != 0
                 && h.payload_bytes.is_multiple_of(h.key_count)
@@ -386,14 +474,20 @@ impl Handler {
             // SAFETY: every block lies within the payload, which fits the slot.
             unsafe { copy_keys(payload.add(index * stride), 1, &mut scratch.keys) };
         }
-        Ok(Input { table, rows: RowsIn { first: payload.wrapping_add(8), stride, row_bytes } })
+        Ok(Input { table, rows: RowsIn { first: payload.wrapping_add(8), stride, row_bytes }, indexed: false })
     }
 }
 
 /// Rows in memory of the client, with plain instructions. Its numbering is its own: that an address is a multiple of 4
 /// there says nothing about the place here.
-fn client_rows<F: Fabric>(lane: &ServerLane<F>, buffer: RemoteBuffer, access: Access) -> Result<*mut u8, RpcStatus> {
-    let place = lane.client_memory(buffer, access).filter(|place| place.addr().is_multiple_of(4));
+fn client_rows<F: Fabric>(
+    lane: &ServerLane<F>,
+    buffer: RemoteBuffer,
+    access: Access,
+    held: &mut Option<Loan>,
+) -> Result<*mut u8, RpcStatus> {
+    *held = lane.client_memory(buffer, access);
+    let place = held.as_ref().map(|held| held.place().as_ptr()).filter(|place| place.addr().is_multiple_of(4));
     place.ok_or(RpcStatus::InvalidPayload)
 }
 

@@ -61,6 +61,16 @@ pub trait Store: Send + Sync + 'static {
     /// `InvalidPayload` when a table of this name exists with another spec.
     fn init_table(&self, worker: u32, spec: &TableSpec) -> Result<TableTag, RpcStatus>;
 
+    /// The same, under a tag that a client proposes. A store that gives its own tags to tables answers the one that it
+    /// has; None: the proposed one is another table's.
+    ///
+    /// # Errors
+    /// As [`Store::init_table`].
+    fn init_table_as(&self, worker: u32, spec: &TableSpec, wanted: TableTag) -> Result<Option<TableTag>, RpcStatus> {
+        let _ = wanted;
+        self.init_table(worker, spec).map(Some)
+    }
+
     /// The shape of a table. Called for each request: must be cheap.
     fn shape(&self, table: TableTag) -> Option<TableShape>;
 

@@ -1,9 +1,10 @@
 //! All lanes of one client to one shard, and the slots that requests take.
 
 use super::client_lane::{ClientLane, SlotPlaces};
+use super::down::all_down;
 use super::raw::{checksum_foreign, copy_header, fetch_to_read, fetch_to_write, load_acquire};
 use super::{ClientLaneParts, Scheme};
-use crate::error::{Error, Outcome, Result, Status};
+use crate::error::{Error, Result, Status};
 use crate::fabric::{Completion, Cq, Fabric, WcOpcode, WcStatus};
 use crate::lane::{DirtyReason, LaneState};
 use crate::sync::{AtomicU32, AtomicU64, CachePadded, Ordering};
@@ -27,7 +28,7 @@ pub struct Held {
 pub enum AcquireError {
     /// All slots of usable lanes are held.
     NoSlot,
-    /// No lane is usable; the error of the one that failed last looked at.
+    /// No lane is usable; the error of the one that says most about why.
     Down(Box<Error>),
 }
 
@@ -47,6 +48,8 @@ pub enum Judgement {
 pub struct Slot<R> {
     /// `use_count << 1 | held`.
     state: AtomicU64,
+    /// A thread is at work on the request: see [`Channel::enter`].
+    working: AtomicU32,
     /// Set by whoever takes this slot's immediate from the completion queue.
     arrived: AtomicU32,
     lane: u32,
@@ -120,6 +123,7 @@ impl<F: Fabric, R: Default + Send> Channel<F, R> {
                 })?;
                 slots.push(CachePadded(Slot {
                     state: AtomicU64::new(0),
+                    working: AtomicU32::new(0),
                     arrived: AtomicU32::new(0),
                     lane: lane.parts().lane,
                     slot,
@@ -157,6 +161,12 @@ impl<F: Fabric, R> Channel<F, R> {
     #[must_use]
     pub fn lanes(&self) -> &[ClientLane<F>] {
         &self.lanes
+    }
+
+    /// Whether requests are stored straight into the server's memory, and the server reaches this side's the same way.
+    #[must_use]
+    pub fn has_windows(&self) -> bool {
+        self.lanes.first().is_some_and(|lane| lane.parts().staging.is_none())
     }
 
     /// Number of slots of all lanes.
@@ -216,12 +226,7 @@ impl<F: Fabric, R> Channel<F, R> {
         if self.lanes.iter().any(|lane| lane.check().is_ok()) {
             return AcquireError::NoSlot;
         }
-        let mut error = self.lanes.first().map_or_else(
-            || Error::new(Status::LaneDown, "there is no lane to this shard").at_shard(self.shard),
-            ClientLane::error,
-        );
-        error.outcome = Outcome::NotExecuted;
-        AcquireError::Down(error)
+        AcquireError::Down(all_down(self.shard, self.lanes.iter().map(ClientLane::error)))
     }
 
     /// The held use of a slot whose low bits of the use count are these: how a token finds its request.
@@ -230,6 +235,27 @@ impl<F: Fabric, R> Channel<F, R> {
     pub fn resolve(&self, index: u32, use_low: u64, mask: u64) -> Option<Held> {
         let state = self.slots.get(index as usize)?.state.load(Ordering::Relaxed);
         (state & 1 == 1 && (state >> 1) & mask == use_low).then_some(Held { index, use_count: state >> 1 })
+    }
+
+    /// Begins to work on the request. False: another thread is at it, against the rule.
+    ///
+    /// A load and a store, not an exchange, for the reason given in [`Channel::release`]. So a thread that comes while
+    /// another one waits is always told, and one that comes within the same few nanoseconds may not be.
+    #[inline]
+    #[must_use]
+    pub fn enter(&self, held: Held) -> bool {
+        let working = &self.slots[held.index as usize].working;
+        if working.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        working.store(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Ends this thread's work on the request, which goes on.
+    #[inline]
+    pub fn leave(&self, held: Held) {
+        self.slots[held.index as usize].working.store(0, Ordering::Relaxed);
     }
 
     /// What the layer above keeps with the request.
@@ -490,6 +516,7 @@ impl<F: Fabric, R> Channel<F, R> {
         }
         // SAFETY: the holder has `own` to itself until the store below.
         let is_bare = unsafe { (*slot.own.get()).is_bare };
+        slot.working.store(0, Ordering::Relaxed);
         // A plain store, not an exchange: an exchange would wait until every store before it has reached the server's
         // lines, and so put one crossing of cores into each request. One thread at a time works on a request, so nobody
         // else changes a held slot.

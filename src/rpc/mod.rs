@@ -10,6 +10,7 @@
 
 mod channel;
 mod client_lane;
+mod down;
 mod pace;
 mod raw;
 mod scan;

@@ -4,7 +4,7 @@ use super::Scheme;
 use super::raw::{checksum_foreign, fetch_to_write, store_header, store_release};
 use super::signals::Signals;
 use crate::fabric::{
-    Access, Completion, Cq, Fabric, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, Work, WorkOp,
+    Access, Completion, Cq, Fabric, Loan, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, Work, WorkOp,
 };
 use crate::ids::{ClientId, Incarnation};
 use crate::sync::{Arc, AtomicBool, Ordering};
@@ -204,9 +204,9 @@ impl<F: Fabric> ServerLane<F> {
 
     /// Memory of the client that a request names, where this fabric can reach it with plain instructions.
     #[must_use]
-    pub fn client_memory(&self, buffer: RemoteBuffer, access: Access) -> Option<*mut u8> {
+    pub fn client_memory(&self, buffer: RemoteBuffer, access: Access) -> Option<Loan> {
         let place = RemoteAddr { address: buffer.address, rkey: buffer.rkey };
-        self.parts.qp.window(place, buffer.bytes as usize, access).map(core::ptr::NonNull::as_ptr)
+        self.parts.qp.hold(place, buffer.bytes as usize, access)
     }
 
     /// Whether answers are stored straight into the client's memory.

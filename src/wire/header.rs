@@ -16,8 +16,11 @@ pub mod flags {
     pub const CHECKSUM: u8 = 1 << 3;
     /// GET: the client reads the answer in place while it grows; publish progress.
     pub const PROGRESS: u8 = 1 << 4;
+    /// With [`REMOTE_BUFFER`], PUT and UPDATE: the rows do not follow each other there; their numbers within the buffer
+    /// follow the keys.
+    pub const INDEXED: u8 = 1 << 6;
     /// All bits that have a meaning.
-    pub const KNOWN: u8 = DIRECT | COPY_ALLOWED | REMOTE_BUFFER | CHECKSUM | PROGRESS;
+    pub const KNOWN: u8 = DIRECT | COPY_ALLOWED | REMOTE_BUFFER | CHECKSUM | PROGRESS | INDEXED;
 }
 
 /// Memory of the client that the server may write (GET) or read (PUT-v2 `read`), named by key and address.

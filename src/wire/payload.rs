@@ -35,7 +35,10 @@ impl Optimizer {
     }
 }
 
-/// What INIT_TABLE asks for. A second INIT_TABLE of the same name must agree in everything; it then answers the same tag.
+/// What a shard answers in place of a tag when the tag that an INIT_TABLE wants is another table's.
+pub const TAG_TAKEN: u32 = 1 << 16;
+
+/// What INIT_TABLE asks for. A second INIT_TABLE of the same name must agree in everything.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableSpec {
     /// 1..=63 bytes, UTF-8.
@@ -55,6 +58,8 @@ pub struct TableSpec {
 }
 
 const SPEC_FIXED_BYTES: usize = 36;
+/// Where INIT_TABLE has the wanted tag, and a spec a 0.
+const WANTED_AT: usize = 32;
 
 impl TableSpec {
     /// Layout: num_embeddings u64, dim u32, optimizer u32, learning_rate f32, epsilon f32, initial_accumulator f32,
@@ -100,6 +105,45 @@ impl TableSpec {
             initial_accumulator: real(24)?,
         };
         spec.problem().map_or(Ok(spec), |_| Err(RpcStatus::InvalidPayload))
+    }
+
+    /// The payload of INIT_TABLE: the spec, with the tag that the client wants (0: the shard's choice) in the word that
+    /// is 0 in a spec.
+    #[must_use]
+    pub fn encode_init(&self, wanted: u16) -> Vec<u8> {
+        let mut out = self.encode();
+        out[WANTED_AT..WANTED_AT + 4].copy_from_slice(&u32::from(wanted).to_le_bytes());
+        out
+    }
+
+    /// Decodes and judges what [`TableSpec::encode_init`] made.
+    ///
+    /// # Errors
+    /// As [`TableSpec::decode`].
+    pub fn decode_init(bytes: &[u8]) -> Result<(TableSpec, u16), RpcStatus> {
+        let mut spec = bytes.to_vec();
+        let word = spec.get_mut(WANTED_AT..WANTED_AT + 4).ok_or(RpcStatus::InvalidPayload)?;
+        let wanted = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+        word.fill(0);
+        let wanted = u16::try_from(wanted).map_err(|_| RpcStatus::InvalidPayload)?;
+        Ok((TableSpec::decode(&spec)?, wanted))
+    }
+
+    /// The `attempt`th tag that a client proposes for a table of this spec, never 0. All clients propose the same ones in
+    /// the same order, so a table has one tag whoever makes it and in whatever order tables are made, also on a shard that
+    /// began anew. Two tables whose first proposals collide differ in the next.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)] // a remainder of a u16
+    pub fn tag_proposal(&self, attempt: u32) -> u16 {
+        // FNV-1a, then the finalizer of SplitMix64, so that every bit of the attempt counts.
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        for byte in self.encode().into_iter().chain(attempt.to_le_bytes()) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        hash ^= hash >> 31;
+        1 + (hash % u64::from(u16::MAX)) as u16
     }
 
     /// What is wrong with this spec, if anything, in words for its author.
@@ -177,6 +221,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const PROPOSED: [u16; 4] = [24054, 5292, 45183, 57883];
+
     fn spec() -> TableSpec {
         TableSpec {
             name: "users".to_owned(),
@@ -200,6 +246,22 @@ mod tests {
     }
 
     #[test]
+    fn proposals_are_what_they_always_were_and_a_wanted_tag_round_trips() {
+        // Part of the wire: two releases must propose the same tags.
+        let proposals: Vec<u16> = (0..4).map(|attempt| spec().tag_proposal(attempt)).collect();
+        assert_eq!(proposals, PROPOSED);
+        assert_ne!(TableSpec { dim: 33, ..spec() }.tag_proposal(0), proposals[0]);
+        for wanted in [0, 1, u16::MAX] {
+            assert_eq!(TableSpec::decode_init(&spec().encode_init(wanted)), Ok((spec(), wanted)));
+        }
+        assert_eq!(TableSpec::decode(&spec().encode_init(1)), Err(RpcStatus::InvalidPayload));
+        let mut beyond = spec().encode_init(u16::MAX);
+        beyond[WANTED_AT + 2] = 1;
+        assert_eq!(TableSpec::decode_init(&beyond), Err(RpcStatus::InvalidPayload));
+        assert_eq!(TableSpec::decode_init(&beyond[..WANTED_AT]), Err(RpcStatus::InvalidPayload));
+    }
+
+    #[test]
     fn bad_specs_are_named() {
         assert!(TableSpec { dim: 0, ..spec() }.problem().is_some_and(|p| p.contains("dim 0")));
         assert!(TableSpec { learning_rate: f32::NAN, ..spec() }.problem().is_some());
@@ -210,6 +272,7 @@ mod tests {
         #[test]
         fn decoding_garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
             let _ = TableSpec::decode(&bytes);
+            let _ = TableSpec::decode_init(&bytes);
             let _ = Command::decode(&bytes);
         }
 

@@ -217,10 +217,11 @@ impl Attack<'_> {
                 flips
             });
             until("flips", || started.load(Ordering::Relaxed).then_some(()));
+            let ends = Stops(stop);
             for _ in 0..volleys {
                 self.shaken_volley();
             }
-            stop.store(true, Ordering::Relaxed);
+            drop(ends);
             assert!(flipper.join().expect("flips") > 0);
         });
     }
@@ -234,7 +235,8 @@ impl Attack<'_> {
                 good(&self.attacker, &mut self.dice, &self.tables)
             };
             if case.verdict == Verdict::Good {
-                let by_payload = case.header.flags & flags::CHECKSUM != 0 || case.header.op == Op::InitTable as u8;
+                let by_payload = case.header.flags & (flags::CHECKSUM | flags::INDEXED) != 0
+                    || case.header.op == Op::InitTable as u8;
                 case.verdict = if by_payload { Verdict::Open } else { Verdict::Good };
             }
             self.attacker.write_payload(index, &case.payload);
@@ -267,6 +269,15 @@ impl Attack<'_> {
                 self.victim.is_served();
             }
         }
+    }
+}
+
+/// Ends the flipping, also when a check fails: the scope waits for it.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

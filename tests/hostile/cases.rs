@@ -41,6 +41,10 @@ pub const NARROW_DIM: usize = 16;
 pub const WIDE_DIM: usize = 300;
 
 impl Tables {
+    fn has(&self, table: u16) -> bool {
+        [self.narrow, self.wide, self.victim].contains(&TableTag(table))
+    }
+
     fn dim(&self, table: u16) -> usize {
         if table == self.wide.0 { WIDE_DIM } else { NARROW_DIM }
     }
@@ -77,7 +81,9 @@ pub fn good(attacker: &Attacker, dice: &mut Dice, tables: &Tables) -> Case {
     let mut header = blank(op as u8, table, u32::try_from(count).expect("small"));
     header.sequence = dice.roll();
     let mut total = count * row;
-    if op != Op::Update && dice.one_in(3) {
+    let named = dice.one_in(3);
+    let indexed = named && op != Op::Get && dice.one_in(2);
+    if named {
         let region = attacker.half.extra.address();
         let place = dice.below((EXTRA_BYTES - total) / 4) * 4;
         let bytes = u32::try_from(total).expect("small");
@@ -89,7 +95,7 @@ pub fn good(attacker: &Attacker, dice: &mut Dice, tables: &Tables) -> Case {
         header.flags |= [0, flags::DIRECT, flags::DIRECT | flags::PROGRESS, flags::COPY_ALLOWED][dice.below(4)];
         total = 0;
     }
-    if op == Op::Update {
+    if op == Op::Update && !named {
         for key in &keys {
             payload.extend(key.to_le_bytes());
             payload.resize(payload.len() + row, 0x3f);
@@ -101,8 +107,12 @@ pub fn good(attacker: &Attacker, dice: &mut Dice, tables: &Tables) -> Case {
         } else {
             payload.extend(keys.iter().flat_map(|key| key.to_le_bytes()));
         }
-        if header.flags & flags::REMOTE_BUFFER == 0 {
+        if !named {
             payload.resize(payload.len() + total, 0x3f);
+        }
+        if indexed {
+            header.flags |= flags::INDEXED;
+            payload.extend((0..count).flat_map(|_| u32::try_from(dice.below(count)).expect("small").to_le_bytes()));
         }
     }
     finish(attacker, dice, Case { name: "good", header, payload, verdict: Verdict::Good, summed: false })
@@ -181,8 +191,8 @@ fn change_flags(attacker: &Attacker, case: &mut Case, dice: &mut Dice) {
 fn change_table(case: &mut Case, dice: &mut Dice, tables: &Tables) {
     case.name = "table";
     case.header.table = dice.small() as u16;
-    // The mutated INIT_TABLEs of a run fill some thousand tags at most.
-    let unknown = case.header.table > 30_000;
+    // See `tame` for what INIT_TABLEs may want.
+    let unknown = case.header.table > 32_767 && !tables.has(case.header.table);
     if dice.one_in(4) && !writes(case.header.op) {
         case.header.table = tables.victim.0;
         case.verdict = Verdict::Open;
@@ -238,6 +248,7 @@ fn change_buffer(attacker: &Attacker, case: &mut Case, dice: &mut Dice, tables: 
     }
     let was_inline = RequestHeader::keys_are_inline(case.header.flags, case.header.key_count);
     let had_buffer = case.header.flags & flags::REMOTE_BUFFER != 0;
+    let was_update = case.header.op == Op::Update as u8 && !had_buffer;
     case.header.set_remote_buffer(buffer);
     let is_inline = RequestHeader::keys_are_inline(case.header.flags, case.header.key_count);
     let region = [(extra, true), (responses, false)].into_iter().find(|(r, _)| r.rkey == buffer.rkey);
@@ -248,12 +259,9 @@ fn change_buffer(attacker: &Attacker, case: &mut Case, dice: &mut Dice, tables: 
         inside && (readable || case.header.op == Op::Get as u8)
     });
     let sized = if case.header.op == Op::Get as u8 { buffer.bytes >= total } else { buffer.bytes == total };
-    if !keyed(case.header.op)
-        || case.header.op == Op::Update as u8
-        || !fits
-        || !sized
-        || !buffer.address.is_multiple_of(4)
-    {
+    if was_update || case.header.flags & flags::INDEXED != 0 {
+        case.verdict = Verdict::Open;
+    } else if !keyed(case.header.op) || !fits || !sized || !buffer.address.is_multiple_of(4) {
         case.verdict = Verdict::Bad;
     } else if was_inline != is_inline || !had_buffer {
         case.verdict = Verdict::Open;
@@ -280,7 +288,8 @@ fn change_payload(case: &mut Case, dice: &mut Dice) {
     let first = dice.below(case.payload.len());
     let count = if dice.one_in(2) { 1 } else { (1 + dice.below(16)).min(case.payload.len() - first) };
     dice.fill(&mut case.payload[first..first + count]);
-    if case.verdict == Verdict::Good && case.header.op == Op::InitTable as u8 {
+    let judged = case.header.op == Op::InitTable as u8 || case.header.flags & flags::INDEXED != 0;
+    if case.verdict == Verdict::Good && judged {
         case.verdict = Verdict::Open;
     }
 }
@@ -310,11 +319,16 @@ fn random_header(case: &mut Case, dice: &mut Dice) {
     case.summed = case.summed || h.flags & flags::CHECKSUM != 0;
 }
 
-/// Takes back what a client may do and the test must not: write to the other's table, or clear all tables.
+/// Takes back what a client may do and the test must not: write to the other's table, take tags at will, or clear all
+/// tables.
 fn tame(case: &mut Case, dice: &mut Dice, tables: &Tables) {
     if writes(case.header.op) && case.header.table == tables.victim.0 {
         case.header.table = u16::MAX - (dice.below(9) as u16);
         case.verdict = Verdict::Bad;
+    }
+    // Wanted tags up to 32767 only, so that the others are known not to be there.
+    if case.header.op == Op::InitTable as u8 && case.payload.len() > 33 {
+        case.payload[33] &= 0x7f;
     }
     if case.header.op == Op::Command as u8 && case.header.payload_bytes == 4 {
         case.header.payload_bytes = 3;

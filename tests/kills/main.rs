@@ -3,11 +3,13 @@
 //! Servers and clients that are to die are processes of their own: this program runs itself again as `child`, which does
 //! nothing otherwise. Nothing here bounds time from above, except [`support::PATIENCE`], which ends a test that hangs.
 
+mod buffers;
 mod child;
 mod idle;
 mod kills;
 mod lives;
 mod refusals;
+mod restart;
 mod rows;
 mod stress;
 mod support;

@@ -13,7 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["wire"],
     &["observe"],
     &["options"],
-    &["thread"],
+    &["numa", "thread"],
     &["error"],
     &["ids", "sync", "time"],
 ];

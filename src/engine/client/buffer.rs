@@ -2,17 +2,45 @@
 
 use crate::fabric::shm::ShmRegion;
 use crate::fabric::{Region, RegionAddress};
+use crate::sync::Arc;
 use core::ptr::NonNull;
 
 /// Registered memory of a client. Lives until the last of its users is gone; rows in it are f32, and a request that
-/// names it keeps it alive no longer than the caller does: keep it until the request is done.
+/// names it keeps it alive no longer than the caller does: keep it until the request is done. When the last clone is
+/// dropped the shards let go of it too.
 #[derive(Clone, Debug)]
-pub enum Buffer {
+pub struct Buffer {
+    memory: Memory,
+    _lease: Arc<Lease>,
+}
+
+/// The memory itself, by fabric.
+#[derive(Clone, Debug)]
+pub(super) enum Memory {
     /// Shared memory.
     Shm(ShmRegion),
 }
 
+/// The shards' knowledge of a buffer.
+struct Lease(Box<dyn Fn() + Send + Sync>);
+
+impl core::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Lease")
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 impl Buffer {
+    pub(super) fn new(memory: Memory, give_back: impl Fn() + Send + Sync + 'static) -> Buffer {
+        Buffer { memory, _lease: Arc::new(Lease(Box::new(give_back))) }
+    }
+
     /// Where it is mapped.
     #[must_use]
     pub fn data(&self) -> *mut u8 {
@@ -28,22 +56,22 @@ impl Buffer {
 
 impl Region for Buffer {
     fn base(&self) -> NonNull<u8> {
-        let Buffer::Shm(region) = self;
+        let Memory::Shm(region) = &self.memory;
         region.base()
     }
 
     fn bytes(&self) -> usize {
-        let Buffer::Shm(region) = self;
+        let Memory::Shm(region) = &self.memory;
         region.bytes()
     }
 
     fn lkey(&self) -> u32 {
-        let Buffer::Shm(region) = self;
+        let Memory::Shm(region) = &self.memory;
         region.lkey()
     }
 
     fn address(&self) -> RegionAddress {
-        let Buffer::Shm(region) = self;
+        let Memory::Shm(region) = &self.memory;
         region.address()
     }
 }

@@ -13,7 +13,6 @@ use crate::rpc::Channel;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
 use crate::thread::start;
 use crate::time::now;
-use crate::wire::Op;
 use crate::wire::payload::{Command, TableSpec};
 use core::time::Duration;
 use std::thread::JoinHandle;
@@ -111,43 +110,12 @@ impl<F: Fabric> Core<F> {
 
     pub(super) fn init_table(&self, spec: &TableSpec) -> Result<TableTag> {
         self.open_for_use()?;
-        if let Some(problem) = spec.problem() {
-            return Err(Error::new(Status::InvalidArgument, problem));
-        }
-        let payload = spec.encode();
-        let mut agreed: Option<u32> = None;
-        for shard in 0..self.ps().channels().len() {
-            let tag = self.ps().call_bytes(shard, Op::InitTable, &payload).map_err(|mut error| {
-                if error.status == Status::InvalidPayload {
-                    error.message = format!("table '{}' exists with another spec on shard {shard}", spec.name);
-                }
-                error
-            })?;
-            let first = *agreed.get_or_insert(tag);
-            if first != tag {
-                return Err(Error::new(
-                    Status::DeploymentMismatch,
-                    format!("shard 0 calls table '{}' {first}, shard {shard} calls it {tag}", spec.name),
-                ));
-            }
-        }
-        let tag = agreed.and_then(|tag| u16::try_from(tag).ok()).map(TableTag);
-        let tag = tag.ok_or_else(|| Error::new(Status::Bug, "a shard answered a tag above 65535"))?;
-        self.ps().set_dim(tag, spec.dim);
-        Ok(tag)
+        self.ps().init_table(spec)
     }
 
     pub(super) fn command(&self, command: &Command) -> Result<()> {
         self.open_for_use()?;
-        let payload = command.encode();
-        let mut first = Ok(());
-        for shard in 0..self.ps().channels().len() {
-            let outcome = self.ps().call_bytes(shard, Op::Command, &payload).map(|_| ());
-            if first.is_ok() {
-                first = outcome;
-            }
-        }
-        first
+        self.ps().command(command)
     }
 
     pub(super) fn barrier(&self, name: &str, participants: u32, timeout: Duration) -> Result<()> {
@@ -171,6 +139,17 @@ impl<F: Fabric> Core<F> {
             }
         }
         Ok(region)
+    }
+
+    /// What gives a buffer's registrations back, as long as this client lives.
+    pub(super) fn giver_back(&self, region: &F::Region) -> impl Fn() + Send + Sync + 'static {
+        let (home, region) = (Arc::downgrade(&self.shared), region.clone());
+        move || {
+            if let Some(shared) = home.upgrade() {
+                let lanes = shared.ps.channels().iter().flat_map(Channel::lanes);
+                lanes.for_each(|lane| lane.parts().qp.unexpose(&region));
+            }
+        }
     }
 
     pub(super) fn lane(&self, shard: u32, lane: u32) -> Result<LaneInfo> {

@@ -5,6 +5,7 @@ mod core;
 mod open;
 
 pub use buffer::Buffer;
+use buffer::Memory;
 
 use self::core::Core;
 use super::log::sink;
@@ -187,7 +188,7 @@ impl Client {
     /// A word to the stores of all shards.
     ///
     /// # Errors
-    /// The first shard's error, naming it; the others have been asked too.
+    /// The error names each shard that failed; the others have been asked too.
     pub fn command(&self, command: &Command) -> Result<()> {
         self.shm().command(command)
     }
@@ -205,7 +206,9 @@ impl Client {
     /// # Errors
     /// CONTEXT statuses; `ShardUnreachable`.
     pub fn allocate_buffer(&self, bytes: usize) -> Result<Buffer> {
-        self.shm().allocate_buffer(bytes).map(Buffer::Shm)
+        let region = self.shm().allocate_buffer(bytes)?;
+        let give_back = self.shm().giver_back(&region);
+        Ok(Buffer::new(Memory::Shm(region), give_back))
     }
 
     /// What a lane is doing.
@@ -232,7 +235,7 @@ impl Client {
 }
 
 pub(super) fn shm_options(settings: &Settings) -> ShmOptions {
-    ShmOptions { huge_pages: settings.huge_pages }
+    ShmOptions { huge_pages: settings.huge_pages, numa_id: settings.numa_id }
 }
 
 /// Why `fabric=verbs` cannot be had: first what this host lacks, then what this release does.

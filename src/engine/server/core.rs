@@ -20,6 +20,10 @@ use std::thread::JoinHandle;
 const EVENT_WAIT: Duration = Duration::from_millis(500);
 /// How long a stopping shard tries to tell the others: they see it leave in any case.
 const DRAINING_TIMEOUT: Duration = Duration::from_secs(1);
+/// Why a shard could not stop in time.
+const HANDLER_BUSY: &str = "a handler has not returned yet; call stop again";
+const GUEST_BUSY: &str =
+    "a client that was being let in does not answer and will be given up within 10 s; call stop again";
 /// Between two looks at threads that are asked to end.
 const STOP_LOOK: Duration = Duration::from_millis(1);
 
@@ -158,9 +162,10 @@ impl<F: Fabric> Core<F> {
         self.shared.closing.store(true, Ordering::Relaxed);
         running.control.wake();
         self.shared.mailboxes.iter().for_each(|mailbox| mailbox.stop());
-        wait_for(&running.pollers, deadline)?;
+        wait_for(&running.pollers, deadline, HANDLER_BUSY)?;
         running.queues.iter().for_each(|queue| queue.close());
-        wait_for(&running.workers, deadline)?;
+        wait_for(&running.workers, deadline, HANDLER_BUSY)?;
+        wait_for(running.events.as_slice(), deadline, GUEST_BUSY)?;
         if let Some(Running { pollers, workers, events, control, .. }) = guard.take() {
             for thread in pollers.into_iter().chain(workers).chain(events) {
                 // A panic of a thread was reported by its own hook; there is nothing left to save here.
@@ -192,10 +197,10 @@ impl<F: Fabric> Drop for Core<F> {
     }
 }
 
-fn wait_for(threads: &[JoinHandle<()>], deadline: crate::time::Tick) -> Result<()> {
+fn wait_for(threads: &[JoinHandle<()>], deadline: crate::time::Tick, busy: &str) -> Result<()> {
     while threads.iter().any(|thread| !thread.is_finished()) {
         if now() >= deadline {
-            return Err(Error::new(Status::Busy, "a handler has not returned yet; call stop again"));
+            return Err(Error::new(Status::Busy, busy));
         }
         pause(STOP_LOOK);
     }

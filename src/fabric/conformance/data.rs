@@ -225,6 +225,41 @@ pub fn a_region_exposed_later_can_be_used<F: Fabric>(open: &impl Open<F>) {
     }
 }
 
+pub fn a_region_that_was_taken_back_is_gone_and_makes_room<F: Fabric>(open: &impl Open<F>) {
+    let pair = Pair::connected(open);
+    let (a, b) = (&pair.a, &pair.b);
+    // More than a queue pair may expose at a time.
+    let rounds = if a.fabric.capabilities().load_store { 1500 } else { 8 };
+    for value in 1..=rounds {
+        let region = b.fabric.allocate(4096, Access::ALL).expect("region");
+        b.qp.expose(&region, PATIENCE).expect("room for one more");
+        let address = region.address();
+        let place = RemoteAddr { address: address.iova + 4088, rkey: address.rkey };
+        a.staged(0).store(value, Ordering::Relaxed);
+        a.run(WorkOp::Write, 8, place);
+        assert_eq!(End::<F>::word_of(&region, 4088).load(Ordering::Acquire), value);
+        let held = a.qp.hold(place, 8, Access::REMOTE_WRITE);
+        assert_eq!(held.is_some(), a.fabric.capabilities().load_store);
+        b.qp.unexpose(&region);
+        b.qp.unexpose(&region);
+        // What comes behind it on the same way has been heard later.
+        let fence = b.fabric.allocate(4096, Access::ALL).expect("region");
+        b.qp.expose(&fence, PATIENCE).expect("room for one more");
+        b.qp.unexpose(&fence);
+        if a.fabric.capabilities().load_store {
+            assert!(a.qp.hold(place, 8, Access::REMOTE_WRITE).is_none(), "it was taken back");
+            let held = held.expect("held before");
+            // SAFETY: aligned, and mapped as long as it is held: until the end of this scope.
+            let word = unsafe { crate::sync::AtomicU64::from_ptr(held.place().as_ptr().cast()) };
+            word.store(value + 1, Ordering::Relaxed);
+            assert_eq!(End::<F>::word_of(&region, 4088).load(Ordering::Relaxed), value + 1);
+        }
+    }
+    // What the queue pair was made with stays.
+    b.qp.unexpose(&b.memory);
+    pair.works();
+}
+
 pub fn a_window_is_the_peers_memory<F: Fabric>(open: &impl Open<F>) {
     let pair = Pair::connected(open);
     let (a, b) = (&pair.a, &pair.b);

@@ -1,12 +1,30 @@
 //! What the answer to a fetch brings, checked and mapped.
 
 use super::link::Link;
-use super::qp::PeerRegion;
+use super::memory::Mapping;
 use super::ring::{RING_ENTRIES_MAX, SendRing, ring_bytes};
 use super::waker::Bell;
 use crate::fabric::RegionAddress;
-use crate::sync::Arc;
+use crate::sync::{Arc, AtomicBool};
 use std::os::fd::OwnedFd;
+
+/// A region of the peer, mapped here.
+#[derive(Debug)]
+pub(super) struct PeerRegion {
+    pub(super) address: RegionAddress,
+    pub(super) mapping: Arc<Mapping>,
+    /// Exposed later, so the peer may take it back.
+    pub(super) lent: bool,
+    /// A pointer into it was handed out for the life of the queue pair.
+    pub(super) windowed: AtomicBool,
+}
+
+impl PeerRegion {
+    /// One that came with the connection.
+    pub(super) fn lasting(address: RegionAddress, mapping: Arc<Mapping>) -> PeerRegion {
+        PeerRegion { address, mapping, lent: false, windowed: AtomicBool::new(false) }
+    }
+}
 
 /// What a fetch brought.
 pub(super) struct Attachment {
@@ -27,7 +45,7 @@ pub(super) fn attach(
     let mut mapped = Vec::with_capacity(regions.len());
     for (address, fd) in regions {
         let mapping = link.map_region(&fd, &address).map_err(|why| format!("shm: process {}: {why}", link.pid))?;
-        mapped.push(PeerRegion { address, mapping });
+        mapped.push(PeerRegion::lasting(address, mapping));
     }
     let mut fds = fds.into_iter();
     let missing = || "shm: the peer's answer lacks a descriptor".to_owned();

@@ -277,6 +277,11 @@ impl Hub {
                 };
                 link.send(Parcel::new(&answer, Vec::new()));
             }
+            Message::Unexpose { target, rkey } => {
+                if let Some(qp) = self.find(target.number) {
+                    qp.region_taken_back(link, target.nonce, rkey);
+                }
+            }
             Message::Failed { target, status } => {
                 if let Some(qp) = self.find(target.number) {
                     qp.peer_failed(link, target.nonce, status);

@@ -73,6 +73,8 @@ pub(super) enum Message {
     Refused { id: u64, why: Refusal },
     /// One region more for a peer that has fetched. One descriptor. Answer: `Accepted` or `Refused`.
     Expose { id: u64, target: QpLife, region: RegionAddress },
+    /// The region with this key is not exposed to `target` any more.
+    Unexpose { target: QpLife, rkey: u32 },
     /// Yes.
     Accepted { id: u64 },
     /// The other end of `target` went to ERR with this completion status.
@@ -112,6 +114,7 @@ impl Message {
             Message::Expose { id, target, region } => (5, *id, *target, 0, region.encode()),
             Message::Accepted { id } => (6, *id, NOBODY, 0, empty),
             Message::Failed { target, status } => (7, 0, *target, *status, empty),
+            Message::Unexpose { target, rkey } => (8, 0, *target, *rkey, empty),
         };
         let mut out = [0; MESSAGE_BYTES];
         out[0..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -141,6 +144,7 @@ impl Message {
             5 => Message::Expose { id, target, region: RegionAddress::decode(&bytes[32..56])? },
             6 => Message::Accepted { id },
             7 => Message::Failed { target, status: extra },
+            8 => Message::Unexpose { target, rkey: extra },
             _ => return None,
         };
         (message.encode() == *bytes).then_some(message)
@@ -165,6 +169,7 @@ mod tests {
             Message::Expose { id: 5, target, region },
             Message::Accepted { id: 6 },
             Message::Failed { target, status: 10 },
+            Message::Unexpose { target, rkey: 77 },
         ]
     }
 

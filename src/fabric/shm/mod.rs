@@ -39,8 +39,11 @@ pub use cq::ShmCq;
 pub use memory::ShmRegion;
 pub use waker::ShmWaker;
 
-use super::{Access, Capabilities, Cause, Fabric, PostError, Qp, QpAddress, QpConfig, QpState, RemoteAddr, Work};
+use super::{
+    Access, Capabilities, Cause, Fabric, Loan, PostError, Qp, QpAddress, QpConfig, QpState, Region, RemoteAddr, Work,
+};
 use crate::error::{Error, Result, Status};
+use crate::numa;
 use crate::options::HugePages;
 use crate::sync::Arc;
 use crate::time::now;
@@ -54,11 +57,13 @@ use qp::QpCore;
 pub struct ShmOptions {
     /// Whether regions use huge pages.
     pub huge_pages: HugePages,
+    /// The NUMA node that regions come from, as far as it has room; None: wherever they are touched first.
+    pub numa_id: Option<u32>,
 }
 
 impl Default for ShmOptions {
     fn default() -> ShmOptions {
-        ShmOptions { huge_pages: HugePages::Auto }
+        ShmOptions { huge_pages: HugePages::Auto, numa_id: None }
     }
 }
 
@@ -73,8 +78,9 @@ impl Shm {
     /// Opens the provider: listens, and starts the thread that serves the links.
     ///
     /// # Errors
-    /// `FabricUnavailable` when this system lacks sockets, sealed memory or threads for it.
+    /// `OptionBounds` for a NUMA node that is not there; `FabricUnavailable` when this system lacks sockets, sealed memory or threads for it.
     pub fn open(options: ShmOptions) -> Result<Shm> {
+        numa::check(options.numa_id)?;
         // Registers this process for barriers before the first peer can rely on them.
         fence::available();
         let core = Core::start().map_err(|error| {
@@ -105,7 +111,11 @@ impl Fabric for Shm {
     }
 
     fn allocate(&self, bytes: usize, access: Access) -> Result<ShmRegion> {
-        ShmRegion::allocate(bytes, access, self.options.huge_pages)
+        let ShmOptions { huge_pages, numa_id } = self.options;
+        let region = numa::on(numa_id, || ShmRegion::allocate(bytes, access, huge_pages))?;
+        // Large regions get their pages later.
+        numa::prefer(numa_id, region.base(), region.bytes());
+        Ok(region)
     }
 
     fn create_cq(&self, depth: u32) -> Result<Arc<ShmCq>> {
@@ -176,6 +186,14 @@ impl Qp for ShmQp {
 
     fn expose(&self, region: &ShmRegion, timeout: Duration) -> Result<()> {
         self.qp.expose(region, now().after(timeout))
+    }
+
+    fn unexpose(&self, region: &ShmRegion) {
+        self.qp.unexpose(region);
+    }
+
+    fn hold(&self, remote: RemoteAddr, bytes: usize, access: Access) -> Option<Loan> {
+        self.qp.hold(remote, bytes, access)
     }
 
     fn window(&self, remote: RemoteAddr, bytes: usize, access: Access) -> Option<NonNull<u8>> {

@@ -1,9 +1,12 @@
 //! Work: the posting thread does it at once, in the peer's memory.
 
+use super::attach::PeerRegion;
 use super::cq::{Entry, SendAccount};
 use super::qp::QpCore;
 use super::ring::SendRing;
-use crate::fabric::{Access, Cause, Completion, PostError, QpState, RemoteAddr, Sge, WcOpcode, WcStatus, Work, WorkOp};
+use crate::fabric::{
+    Access, Cause, Completion, Loan, PostError, QpState, RemoteAddr, Sge, WcOpcode, WcStatus, Work, WorkOp,
+};
 use crate::sync::{Arc, AtomicU64, Ordering, fence, lock};
 use crate::time::now;
 use core::ptr::NonNull;
@@ -125,18 +128,36 @@ unsafe fn read(from: NonNull<u8>, pieces: &[Sge]) {
     fence(Ordering::Acquire);
 }
 
+/// The place of a peer's address in one of its regions, if bounds and access allow it.
+fn place_in(region: &PeerRegion, remote: RemoteAddr, bytes: usize, access: Access) -> Option<NonNull<u8>> {
+    let offset = remote.address.checked_sub(region.address.iova)?;
+    let end = offset.checked_add(bytes as u64)?;
+    if end > region.address.bytes || !region.address.access.allows(access) {
+        return None;
+    }
+    let offset = usize::try_from(offset).ok()?;
+    // SAFETY: offset + bytes <= the region's length <= the mapping's length.
+    Some(unsafe { region.mapping.base().add(offset) })
+}
+
 impl QpCore {
     /// The mapped place of a peer's address, if key, bounds and access allow it.
     pub(super) fn window(&self, remote: RemoteAddr, bytes: usize, access: Access) -> Option<NonNull<u8>> {
         self.find_region(remote.rkey, |region| {
-            let offset = remote.address.checked_sub(region.address.iova)?;
-            let end = offset.checked_add(bytes as u64)?;
-            if end > region.address.bytes || !region.address.access.allows(access) {
-                return None;
-            }
-            let offset = usize::try_from(offset).ok()?;
-            // SAFETY: offset + bytes <= the region's length <= the mapping's length.
-            Some(unsafe { region.mapping.base().add(offset) })
+            let place = place_in(region, remote, bytes, access)?;
+            // Relaxed: the lock on the regions orders it.
+            region.windowed.store(true, Ordering::Relaxed);
+            Some(place)
+        })?
+    }
+
+    /// The same, mapped as long as it is held.
+    pub(super) fn hold(&self, remote: RemoteAddr, bytes: usize, access: Access) -> Option<Loan> {
+        self.find_region(remote.rkey, |region| {
+            let place = place_in(region, remote, bytes, access)?;
+            // Memory that came with the connection stays by itself.
+            let keeper = region.lent.then(|| Arc::clone(&region.mapping) as Arc<dyn core::any::Any + Send + Sync>);
+            Some(Loan::new(place, keeper))
         })?
     }
 
@@ -203,8 +224,10 @@ impl QpCore {
         // `check` saw that it fits in 32 bits.
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         // As on a real device, no bytes at all need no place.
-        let place = if bytes == 0 { Some(NonNull::dangling()) } else { self.window(work.remote, bytes, needed) };
-        let Some(place) = place else { return WcStatus::RemAccess };
+        let nowhere = || Loan::new(NonNull::dangling(), None);
+        let held = if bytes == 0 { Some(nowhere()) } else { self.hold(work.remote, bytes, needed) };
+        let Some(held) = held else { return WcStatus::RemAccess };
+        let place = held.place();
         match work.op {
             // SAFETY: local pieces by the caller's promise, the remote place by the window.
             WorkOp::Write => unsafe { write(place, work.local, bytes) },

@@ -4,7 +4,7 @@
 //! `control` and below, never `sender`: a long copy does not hold it up.
 
 use super::address::Address;
-use super::attach::{Attachment, attach};
+use super::attach::{Attachment, PeerRegion, attach};
 use super::cq::ShmCq;
 use super::hub::Hub;
 use super::link::{End, Link, Parcel, Pending, REGIONS_MAX};
@@ -20,13 +20,6 @@ use crate::sync::{Arc, AtomicPtr, AtomicU8, Mutex, MutexGuard, Ordering, RwLock,
 use crate::time::Tick;
 use std::os::fd::OwnedFd;
 
-/// A region of the peer, mapped here.
-#[derive(Clone, Debug)]
-pub(super) struct PeerRegion {
-    pub(super) address: RegionAddress,
-    pub(super) mapping: Arc<Mapping>,
-}
-
 /// Who fetched us, and over which link.
 #[derive(Debug)]
 struct Fetched {
@@ -39,6 +32,7 @@ struct Fetched {
 pub(super) struct Control {
     nonce: u64,
     exposed: Vec<ShmRegion>,
+    lasting: usize, // so many of them the queue pair was made with
     /// Whom we connect to, and over which link.
     target: Option<QpLife>,
     out: Option<Arc<Link>>,
@@ -106,6 +100,7 @@ impl QpCore {
         let control = Control {
             nonce: nonce()?,
             exposed: exposed.to_vec(),
+            lasting: exposed.len(),
             target: None,
             out: None,
             fetched: None,
@@ -427,6 +422,20 @@ impl QpCore {
         }
     }
 
+    /// Takes back what [`QpCore::expose`] gave.
+    pub(super) fn unexpose(&self, region: &ShmRegion) {
+        let route = {
+            let mut control = lock(&self.control);
+            let found = control.exposed.iter().position(|known| known.address() == region.address());
+            let Some(place) = found.filter(|place| *place >= control.lasting) else { return };
+            control.exposed.remove(place);
+            control.fetched.as_ref().map(|fetched| (Arc::clone(&fetched.link), fetched.by))
+        };
+        if let Some((link, target)) = route {
+            link.send(Parcel::new(&Message::Unexpose { target, rkey: region.address().rkey }, Vec::new()));
+        }
+    }
+
     /// Lets `count` more immediates in.
     pub(super) fn post_receives(&self, count: u32) -> core::result::Result<(), PostError> {
         let control = lock(&self.control);
@@ -513,8 +522,24 @@ impl QpCore {
         if control.kept_mappings.len() >= 2 * REGIONS_MAX {
             return Err(Refusal::Resources);
         }
-        self.add_region(&mut control, PeerRegion { address: *region, mapping });
+        self.add_region(&mut control, PeerRegion { lent: true, ..PeerRegion::lasting(*region, mapping) });
         Ok(())
+    }
+
+    /// The peer takes a region back that it exposed later.
+    pub(super) fn region_taken_back(&self, link: &Arc<Link>, nonce: u64, rkey: u32) {
+        let mut control = lock(&self.control);
+        if control.nonce != nonce || control.out.as_ref().is_none_or(|out| out.number != link.number) {
+            return;
+        }
+        let mut regions = self.peer_regions.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(place) = regions.iter().position(|known| known.address.rkey == rkey && known.lent) else { return };
+        let gone = regions.swap_remove(place);
+        if !gone.windowed.load(Ordering::Relaxed)
+            && !regions.iter().any(|known| Arc::ptr_eq(&known.mapping, &gone.mapping))
+        {
+            control.kept_mappings.retain(|kept| !Arc::ptr_eq(kept, &gone.mapping));
+        }
     }
 
     /// The peer says that its end went to ERR.

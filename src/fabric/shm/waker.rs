@@ -200,6 +200,7 @@ pub(super) fn next_link_number() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::CachePadded;
 
     fn open() -> Arc<AtomicBool> {
         Arc::new(AtomicBool::new(false))
@@ -259,5 +260,51 @@ mod tests {
         waker.notify();
         assert!(waker.wait(Duration::ZERO));
         assert!(!waker.wait(Duration::ZERO));
+    }
+
+    /// Store buffering, made likely: before the ringer stores its word, it stores to lines that the sleeper has, so the
+    /// word stays in its store buffer for as long as those take to come, while its look at the bell is made at once.
+    /// Without the barrier in `arm`, sleeper and ringer then miss each other within some thousand rounds, and the sleeper
+    /// sleeps for ever.
+    #[test]
+    fn a_ring_is_never_lost_however_late_the_word_becomes_visible() {
+        const ROUNDS: u32 = 20_000;
+        const LINES: usize = 48;
+        let waker = ShmWaker::new().expect("waker");
+        let bell = outside(&waker.bell_for(1, &open()).expect("bell"));
+        let lines: Vec<CachePadded<AtomicU32>> = (0..LINES).map(|_| CachePadded(AtomicU32::new(0))).collect();
+        let (turn, word) = (CachePadded(AtomicU32::new(0)), CachePadded(AtomicU32::new(0)));
+        let spin = |count: u32| (0..count).for_each(|_| core::hint::spin_loop());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    while turn.0.load(Ordering::Relaxed) != round {
+                        std::thread::yield_now();
+                    }
+                    // Its look at the bell is to be quicker than the stores: the bell's line comes here first.
+                    bell.ring();
+                    spin(round % 7);
+                    for line in &lines {
+                        line.0.store(round, Ordering::Relaxed);
+                    }
+                    // Release. Partner: Acquire in the sleeper's look.
+                    word.0.store(round, Ordering::Release);
+                    bell.ring();
+                }
+            });
+            for round in 1..=ROUNDS {
+                // Takes the lines over here.
+                lines.iter().for_each(|line| line.0.store(0, Ordering::Relaxed));
+                turn.0.store(round, Ordering::Relaxed);
+                spin(round % 97);
+                waker.arm();
+                // Acquire. Partner: Release at the ringer. A ring of an earlier round, which saw the word by itself, may be
+                // heard now: then it looks again.
+                while word.0.load(Ordering::Acquire) != round {
+                    assert!(waker.wait(crate::fabric::conformance::pair::PATIENCE), "round {round}: the ring was lost");
+                }
+                waker.disarm();
+            }
+        });
     }
 }

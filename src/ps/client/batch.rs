@@ -8,9 +8,9 @@
 //! Parts of one shard may be executed in any order: a key that occurs in two parts of one UPDATE is updated twice, in
 //! either order. Within a part the order of the keys holds.
 
-use super::request::{Borrowed, Source};
+use super::request::{Borrowed, Local, Source};
 use super::turnstile::{Entry, Turnstile};
-use super::{Plan, PsClient, Token, stale};
+use super::{Plan, PsClient, Token, busy, stale};
 use crate::error::{Error, Outcome, Result, Status};
 use crate::fabric::Fabric;
 use crate::ids::TableTag;
@@ -124,7 +124,7 @@ impl Batches {
             match place.gate.enter(use_low, super::token::USE_MASK) {
                 Entry::In(use_count) => return Ok(Guard { place, use_count, last: false }),
                 Entry::Gone => return Err(gone()),
-                Entry::Busy => return Err(Error::new(Status::Busy, "another thread is working on this request")),
+                Entry::Busy => return Err(busy()),
                 Entry::Soon => std::thread::yield_now(),
             }
         }
@@ -150,7 +150,7 @@ impl Batch {
             rows: core::ptr::null_mut(),
             own_rows: Vec::new(),
             in_place: false,
-            source: Source::Dense(core::ptr::null()),
+            source: Source::Local(Local::Dense(core::ptr::null())),
             queries: 0,
             first_slow: None,
             error: None,
@@ -273,7 +273,7 @@ impl<F: Fabric> PsClient<F> {
                 self.start_get::<F::Region>(shard as usize, held, &plan, core::ptr::null_mut(), None)
             } else {
                 let positions = &batch.partition.positions(shard)[range];
-                self.start_rows(shard as usize, held, &plan, batch.source, positions)
+                self.start_rows(shard as usize, held, &plan, batch.source, Some(positions))
             }
         };
         match sent {

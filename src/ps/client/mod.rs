@@ -4,6 +4,7 @@
 //! and costs two atomic read-modify-writes, no allocation and no clock. Any other is a `batch` of parts, which go to
 //! their shards in parallel and are driven by the caller's own `query` and `wait`.
 
+mod all;
 mod batch;
 mod request;
 mod single;
@@ -23,7 +24,7 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::wire::{Op, RpcStatus};
 use batch::Batches;
 use core::time::Duration;
-use request::{Source, part_of};
+use request::{Local, Source, name_of, part_of};
 use token::Named;
 
 /// What a client is set to.
@@ -33,7 +34,7 @@ pub struct PsClientOptions {
     pub keys_max: u32,
     /// The server may send rows straight from the table; otherwise it gathers them in its own memory first.
     pub direct: bool,
-    /// PUT and UPDATE_FLAT from registered memory: the server reads it, instead of the client pushing it.
+    /// PUT and UPDATE from registered memory: the server reads it, instead of the client pushing it.
     pub put_read: bool,
     /// How waits spend their time.
     pub pace: PacePolicy,
@@ -123,18 +124,6 @@ impl<F: Fabric> PsClient<F> {
             0 => Err(unknown(table)),
             dim => Ok(dim),
         }
-    }
-
-    /// Sends a request whose payload is bytes (INIT_TABLE, COMMAND) to one shard, and waits for its answer: the tag, or 0.
-    ///
-    /// # Errors
-    /// As [`PsClient::submit`] and [`PsClient::wait`].
-    pub fn call_bytes(&self, shard: usize, op: Op, bytes: &[u8]) -> Result<u32> {
-        let token = self.submit_bytes(shard, op, bytes)?;
-        let outcome = self.wait(token, None);
-        let aux = self.aux_of(token);
-        self.revoke(token)?;
-        outcome.map(|()| aux)
     }
 
     /// Submits, waits and revokes in one call. While every slot is held by other threads it waits for one.
@@ -238,6 +227,14 @@ impl<F: Fabric> PsClient<F> {
         (plan.keys.len() == 1).then(|| self.router.shard_of(plan.keys[0]) as usize)
     }
 
+    /// The same for rows that the server reads: a key and a number take room in the slot, and no row.
+    fn plan_named<'a>(&self, op: Op, table: TableTag, keys: &'a [u64]) -> Result<Plan<'a>> {
+        let row_bytes = self.dim(table)? as usize * 4;
+        let room = self.channels.first().map_or(0, Channel::payload_bytes_max);
+        let part_keys = (room / (8 + 4)).min(self.options.keys_max) as usize;
+        Ok(Plan { op, table, keys, row_bytes, part_keys })
+    }
+
     #[inline]
     unsafe fn submit_get<R: Region>(&self, plan: &Plan<'_>, rows: *mut f32, region: Option<&R>) -> Result<Token> {
         match self.only_shard(plan) {
@@ -254,32 +251,39 @@ impl<F: Fabric> PsClient<F> {
         keys: &[u64],
         rows: &Rows<'_, R>,
     ) -> Result<Token> {
-        let plan = self.plan(op, table, keys)?;
+        let named = self.options.put_read && matches!(rows, Rows::Buffer { .. });
+        // Without windows the server reads rows into a slot of its own: those of one request that fits.
+        let windows = self.channels.first().is_some_and(Channel::has_windows);
+        let plan = if named && windows { self.plan_named(op, table, keys) } else { self.plan(op, table, keys) }?;
         let total = keys.len() * plan.row_bytes;
         let short = || too_short(keys.len(), plan.row_bytes / 4);
-        let (source, region) = match rows {
+        let source = match rows {
             Rows::Flat { rows, count } => {
                 if count.checked_mul(4) != Some(total) {
                     return Err(short());
                 }
                 check_pointer(*rows, total)?;
-                (Source::Dense(rows.cast()), None)
+                Source::Local(Local::Dense(rows.cast()))
             }
             Rows::Scattered(pointers) => {
                 if pointers.len() != keys.len() {
                     return Err(short());
                 }
                 pointers.iter().try_for_each(|row| check_pointer(*row, plan.row_bytes))?;
-                (Source::Scattered(pointers.as_ptr()), None)
+                Source::Local(Local::Scattered(pointers.as_ptr()))
             }
             Rows::Buffer { region, offset_bytes } => {
                 let place = part_of(*region, *offset_bytes, total).ok_or_else(short)?;
-                (Source::Dense(place), Some(*region))
+                if named && (windows || self.only_shard(&plan).is_some()) {
+                    Source::Named(name_of(*region, place, total).ok_or_else(too_much)?)
+                } else {
+                    Source::Local(Local::Dense(place))
+                }
             }
         };
         match self.only_shard(&plan) {
             // SAFETY: the source was found to have one row per key.
-            Some(shard) => unsafe { self.single_rows(shard, &plan, source, region) },
+            Some(shard) => unsafe { self.single_rows(shard, &plan, source) },
             None => self.batch_rows(&plan, source),
         }
     }
@@ -287,12 +291,14 @@ impl<F: Fabric> PsClient<F> {
     /// Whether the request is done. Never blocks. A request that failed is done; `wait` tells how.
     ///
     /// # Errors
-    /// `StaleToken`.
+    /// `StaleToken`; `Busy` when another thread works on the request.
     pub fn query(&self, token: Token) -> Result<bool> {
         match token.named() {
             Some(Named::Single { shard, index, use_low }) => {
-                let (channel, held) = self.find(shard, index, use_low)?;
-                Ok(self.single_advance(channel, held, true))
+                let (channel, held) = self.enter(shard, index, use_low)?;
+                let outcome = Ok(self.single_advance(channel, held, true));
+                channel.leave(held);
+                outcome
             }
             Some(Named::Batch { index, use_low }) => self.batch_query(index, use_low),
             None => Err(stale(token)),
@@ -307,8 +313,10 @@ impl<F: Fabric> PsClient<F> {
     pub fn wait(&self, token: Token, timeout: Option<Duration>) -> Result<()> {
         match token.named() {
             Some(Named::Single { shard, index, use_low }) => {
-                let (channel, held) = self.find(shard, index, use_low)?;
-                self.single_wait(channel, held, timeout)
+                let (channel, held) = self.enter(shard, index, use_low)?;
+                let outcome = self.single_wait(channel, held, timeout);
+                channel.leave(held);
+                outcome
             }
             Some(Named::Batch { index, use_low }) => self.batch_wait(index, use_low, timeout),
             None => Err(stale(token)),
@@ -323,8 +331,10 @@ impl<F: Fabric> PsClient<F> {
     pub fn borrow(&self, token: Token) -> Result<Borrowed> {
         match token.named() {
             Some(Named::Single { shard, index, use_low }) => {
-                let (channel, held) = self.find(shard, index, use_low)?;
-                self.single_borrow(channel, held)
+                let (channel, held) = self.enter(shard, index, use_low)?;
+                let outcome = self.single_borrow(channel, held);
+                channel.leave(held);
+                outcome
             }
             Some(Named::Batch { index, use_low }) => self.batch_borrow(index, use_low),
             None => Err(stale(token)),
@@ -334,11 +344,11 @@ impl<F: Fabric> PsClient<F> {
     /// Gives the request's slots back. A request that is not done is waited for: its memory may still be written.
     ///
     /// # Errors
-    /// `StaleToken`.
+    /// `StaleToken`; `Busy` when another thread works on the request.
     pub fn revoke(&self, token: Token) -> Result<()> {
         match token.named() {
             Some(Named::Single { shard, index, use_low }) => {
-                let (channel, held) = self.find(shard, index, use_low)?;
+                let (channel, held) = self.enter(shard, index, use_low)?;
                 self.single_revoke(channel, held);
                 Ok(())
             }
@@ -354,6 +364,13 @@ impl<F: Fabric> PsClient<F> {
             Some(found) => Ok(found),
             None => Err(stale(Token::single(shard, index, use_low))),
         }
+    }
+
+    /// The same, for a thread that works on the request until it leaves, or gives the slot back.
+    #[inline]
+    fn enter(&self, shard: usize, index: u32, use_low: u64) -> Result<(&Channel<F, Record>, crate::rpc::Held)> {
+        let (channel, held) = self.find(shard, index, use_low)?;
+        if channel.enter(held) { Ok((channel, held)) } else { Err(busy()) }
     }
 
     /// The pace of a wait: an own timeout, or the option's.
@@ -377,8 +394,18 @@ fn too_wide(row_bytes: usize) -> Box<Error> {
 }
 
 #[cold]
+fn too_much() -> Box<Error> {
+    Error::new(Status::BatchTooLarge, "more than 4 GiB of rows in one request that names a buffer")
+}
+
+#[cold]
 fn stale(token: Token) -> Box<Error> {
     Error::new(Status::StaleToken, format!("request {:#x} was revoked before, or never existed", token.0))
+}
+
+#[cold]
+fn busy() -> Box<Error> {
+    Error::new(Status::Busy, "another thread is working on this request: it belongs to one thread at a time")
 }
 
 #[cold]

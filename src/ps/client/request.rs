@@ -2,6 +2,7 @@
 
 use crate::fabric::Region;
 use crate::ids::TableTag;
+use crate::wire::RemoteBuffer;
 
 /// Where the rows of a GET go.
 #[derive(Debug)]
@@ -97,16 +98,25 @@ pub struct Borrowed {
     pub rows_total: usize,
 }
 
-/// Where rows to send lie, after the checks: a base with a stride, or pointers.
+/// Where rows to send lie, after the checks.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
+    /// In memory of this process: they are copied into slots.
+    Local(Local),
+    /// In registered memory, row by row: the server reads them there.
+    Named(RemoteBuffer),
+}
+
+/// Rows in memory of this process.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Local {
     /// Row `i` at `first + i * row_bytes`.
     Dense(*const u8),
     /// Row `i` at `*pointers[i]`.
     Scattered(*const *const f32),
 }
 
-impl Source {
+impl Local {
     /// Copies row `index` to `out`.
     ///
     /// # Safety
@@ -116,12 +126,19 @@ impl Source {
         // SAFETY: as the caller vouches.
         unsafe {
             let from = match self {
-                Source::Dense(first) => first.add(index * row_bytes),
-                Source::Scattered(pointers) => (*pointers.add(index)).cast::<u8>(),
+                Local::Dense(first) => first.add(index * row_bytes),
+                Local::Scattered(pointers) => (*pointers.add(index)).cast::<u8>(),
             };
             core::ptr::copy_nonoverlapping(from, out, row_bytes);
         }
     }
+}
+
+/// How a request names the part of `region` that begins at `place`. None: more than a request can name.
+pub(super) fn name_of<R: Region>(region: &R, place: *const u8, bytes: usize) -> Option<RemoteBuffer> {
+    let address = region.address();
+    let offset = (place.addr() - region.base().as_ptr().addr()) as u64;
+    Some(RemoteBuffer { address: address.iova + offset, rkey: address.rkey, bytes: u32::try_from(bytes).ok()? })
 }
 
 /// The address range of a buffer's part, checked against its length.

@@ -1,6 +1,6 @@
 //! A request that takes one slot: it lives in that slot's record from submit to revoke.
 
-use super::request::{Borrowed, Source};
+use super::request::{Borrowed, Local, Source, name_of};
 use super::{Plan, PsClient, Token, refused};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Fabric, Region};
@@ -196,10 +196,11 @@ impl<F: Fabric> PsClient<F> {
         record.rows = rows.expose_provenance();
         let mut landing = core::ptr::null();
         if let Some(region) = region.filter(|_| total > 0) {
-            if let Err(error) = name_buffer(region, rows.cast_const().cast(), total, &mut header) {
+            let Some(name) = name_of(region, rows.cast_const().cast(), total) else {
                 channel.release(held);
-                return Err(error);
-            }
+                return Err(Error::new(Status::BatchTooLarge, "more than 4 GiB of rows in one request"));
+            };
+            header.set_remote_buffer(name);
             record.lands = true;
             landing = rows.cast_const().cast();
         } else if total >= GROWS_FROM_BYTES {
@@ -219,54 +220,25 @@ impl<F: Fabric> PsClient<F> {
     /// # Safety
     /// The source has one row per key, valid until the request is done.
     #[inline]
-    pub(super) unsafe fn single_rows<R: Region>(
-        &self,
-        shard: usize,
-        plan: &Plan<'_>,
-        source: Source,
-        region: Option<&R>,
-    ) -> Result<Token> {
+    pub(super) unsafe fn single_rows(&self, shard: usize, plan: &Plan<'_>, source: Source) -> Result<Token> {
         let held = self.take(shard)?;
-        let channel = &self.channels[shard];
-        let (op, row_bytes) = (plan.op, plan.row_bytes);
-        let mut header = blank(op, plan.table.0, plan.keys.len());
-        let read = region.filter(|_| self.options.put_read && op != Op::Update);
-        let total = plan.keys.len() * row_bytes;
-        if let (Some(region), Source::Dense(first)) = (read, source)
-            && let Err(error) = name_buffer(region, first, total, &mut header)
-        {
-            channel.release(held);
-            return Err(error);
-        }
-        let payload = channel.payload(held);
-        // SAFETY: the plan's part was bounded by the slot's payload; the record is the holder's.
-        unsafe {
-            let filled = if read.is_some() {
-                place_keys(&mut header, plan.keys, payload)
-            } else {
-                fill_rows(&mut header, plan, source, None, payload)
-            };
-            #[allow(clippy::cast_possible_truncation)] // bounded by the slot
-            {
-                header.payload_bytes = filled as u32;
-            }
-            (*channel.record(held)).begin(plan, 0);
-            self.launch(shard, held, header, core::ptr::null())?;
-        }
+        // SAFETY: the slot is held; the rest as the caller vouches.
+        unsafe { self.start_rows(shard, held, plan, source, None) }?;
         Ok(Token::single(shard, held.index, held.use_count))
     }
 
-    /// Starts one part of a batch of rows: the rows at `positions` of the source.
+    /// Starts a request of rows: the rows at `positions` of the source, or all in order.
     ///
     /// # Safety
     /// The slot is held; the source has a row for each position.
+    #[inline]
     pub(super) unsafe fn start_rows(
         &self,
         shard: usize,
         held: Held,
         plan: &Plan<'_>,
         source: Source,
-        positions: &[u32],
+        positions: Option<&[u32]>,
     ) -> Result<()> {
         let channel = &self.channels[shard];
         let mut header = blank(plan.op, plan.table.0, plan.keys.len());
@@ -274,8 +246,7 @@ impl<F: Fabric> PsClient<F> {
         unsafe {
             #[allow(clippy::cast_possible_truncation)] // bounded by the slot
             {
-                header.payload_bytes =
-                    fill_rows(&mut header, plan, source, Some(positions), channel.payload(held)) as u32;
+                header.payload_bytes = place_rows(&mut header, plan, source, positions, channel.payload(held)) as u32;
             }
             (*channel.record(held)).begin(plan, 0);
             self.launch(shard, held, header, core::ptr::null())
@@ -286,7 +257,7 @@ impl<F: Fabric> PsClient<F> {
     ///
     /// # Errors
     /// As [`PsClient::submit`].
-    pub fn submit_bytes(&self, shard: usize, op: Op, bytes: &[u8]) -> Result<Token> {
+    pub(super) fn submit_bytes(&self, shard: usize, op: Op, bytes: &[u8]) -> Result<Token> {
         let channel = &self.channels[shard];
         if bytes.len() > channel.payload_bytes_max() as usize {
             return Err(Error::new(
@@ -451,25 +422,71 @@ impl<F: Fabric> PsClient<F> {
     }
 }
 
-/// Names registered memory in the header: the part of `region` that begins at `place`.
-fn name_buffer<R: Region>(region: &R, place: *const u8, bytes: usize, header: &mut RequestHeader) -> Result<()> {
-    let address = region.address();
-    let offset = place.addr() - region.base().as_ptr().addr();
-    let bytes = u32::try_from(bytes)
-        .map_err(|_| Error::new(Status::BatchTooLarge, "more than 4 GiB of rows in one request"))?;
-    header.set_remote_buffer(RemoteBuffer { address: address.iova + offset as u64, rkey: address.rkey, bytes });
-    Ok(())
-}
-
 /// Keys and rows into header and payload; returns the payload bytes. Row `i` of the part is row `positions[i]` of the
 /// source, or row `i` without positions.
 ///
 /// # Safety
 /// `payload` has room for the part; the source has the rows.
-unsafe fn fill_rows(
+#[inline]
+unsafe fn place_rows(
     header: &mut RequestHeader,
     plan: &Plan<'_>,
     source: Source,
+    positions: Option<&[u32]>,
+    payload: *mut u8,
+) -> usize {
+    match source {
+        // SAFETY: as the caller vouches: a number takes no more than a row.
+        Source::Named(whole) => unsafe { name_rows(header, plan, whole, positions, payload) },
+        // SAFETY: as the caller vouches.
+        Source::Local(rows) => unsafe { fill_rows(header, plan, rows, positions, payload) },
+    }
+}
+
+/// Keys and the place of the rows, which the server reads: where they follow each other the place is all it needs, else
+/// their numbers within the whole follow the keys.
+///
+/// # Safety
+/// `payload` has room for a key and a number for each row.
+unsafe fn name_rows(
+    header: &mut RequestHeader,
+    plan: &Plan<'_>,
+    whole: RemoteBuffer,
+    positions: Option<&[u32]>,
+    payload: *mut u8,
+) -> usize {
+    let positions = positions.unwrap_or(&[]);
+    let first = positions.first().copied().unwrap_or(0);
+    let in_order = positions.iter().zip(first..).all(|(position, next)| *position == next);
+    if in_order {
+        #[allow(clippy::cast_possible_truncation)] // no more than the whole, which is a u32
+        let bytes = (plan.keys.len() * plan.row_bytes) as u32;
+        let address = whole.address + u64::from(first) * plan.row_bytes as u64;
+        header.set_remote_buffer(RemoteBuffer { address, rkey: whole.rkey, bytes });
+        // SAFETY: as the caller vouches.
+        return unsafe { place_keys(header, plan.keys, payload) };
+    }
+    header.set_remote_buffer(whole);
+    header.flags |= flags::INDEXED;
+    // SAFETY: as the caller vouches.
+    unsafe {
+        let keys_bytes = place_keys(header, plan.keys, payload);
+        let numbers = payload.add(keys_bytes).cast::<u32>();
+        for (index, position) in positions.iter().enumerate() {
+            numbers.add(index).write_unaligned(position.to_le());
+        }
+        keys_bytes + size_of_val(positions)
+    }
+}
+
+/// As [`place_rows`], with the rows themselves.
+///
+/// # Safety
+/// As there.
+unsafe fn fill_rows(
+    header: &mut RequestHeader,
+    plan: &Plan<'_>,
+    source: Local,
     positions: Option<&[u32]>,
     payload: *mut u8,
 ) -> usize {
@@ -487,7 +504,7 @@ unsafe fn fill_rows(
         }
         let keys_bytes = place_keys(header, plan.keys, payload);
         let matrix = payload.add(keys_bytes);
-        if let (Source::Dense(first), None) = (source, positions) {
+        if let (Local::Dense(first), None) = (source, positions) {
             core::ptr::copy_nonoverlapping(first, matrix, plan.keys.len() * row_bytes);
         } else {
             for index in 0..plan.keys.len() {

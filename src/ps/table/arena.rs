@@ -81,6 +81,11 @@ pub(crate) fn physical_bytes() -> u64 {
 }
 
 impl MappedMemory {
+    /// Takes rows from a NUMA node. Not those on reserved huge pages: they come from the system's own choice.
+    pub(super) fn prefer(&self, node: Option<u32>) {
+        crate::numa::prefer(node, self.mapping, self.mapping_bytes);
+    }
+
     /// Reserves address space of four times the physical memory, or less if the process may not have as much
     /// (`ulimit -v`).
     ///

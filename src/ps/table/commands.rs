@@ -5,7 +5,7 @@ use super::one::ABSENT;
 use super::{BuiltinStore, persist};
 use crate::error::{Error, Result, Status};
 use crate::ids::TableTag;
-use crate::ps::store::{RowRef, Store};
+use crate::ps::store::RowRef;
 use crate::time;
 use crate::wire::RpcStatus;
 use crate::wire::payload::Command;
@@ -85,11 +85,9 @@ impl BuiltinStore {
         let mut checked = persist::check(&self.options, &path)?;
         let _alone = self.alone(worker)?;
         persist::agreement(self, &checked)?;
-        for head in checked.tables().iter().filter(|head| self.table(head.tag).is_err()) {
-            let made = self.init_table(worker, &head.spec);
-            if made != Ok(head.tag) {
-                let message = format!("table '{}' cannot be made with tag {}", head.spec.name, head.tag.0);
-                return Err(Error::new(Status::ResourceLimit, message).at_shard(self.options.shard));
+        for head in checked.tables() {
+            if self.meant(head.tag, &head.spec.name).is_none() {
+                self.make_loaded(head.tag, &head.spec)?;
             }
         }
         // SAFETY: everybody else is outside, or this is the only worker.

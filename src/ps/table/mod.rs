@@ -18,6 +18,7 @@ mod format;
 mod gather;
 mod index;
 mod locks;
+mod naming;
 mod one;
 mod optimizer;
 mod persist;
@@ -35,7 +36,8 @@ use super::routing::{HashMethod, Router};
 use super::store::{GetStats, RowRef, RowsIn, Store, TableShape};
 use crate::error::{Error, Result, Status};
 use crate::ids::TableTag;
-use crate::sync::{Arc, AtomicPtr, Mutex, Ordering, lock};
+use crate::numa;
+use crate::sync::{Arc, AtomicPtr, Mutex, Ordering};
 use crate::wire::RpcStatus;
 use crate::wire::payload::{Command, DIM_MAX, Optimizer, TableSpec};
 use gather::Gather;
@@ -75,6 +77,8 @@ pub struct StoreOptions {
     pub value_size: u32,
     /// Whether rows are put on huge pages.
     pub huge_pages: HugePages,
+    /// The NUMA node that rows come from, as far as it has room; None: wherever they are touched first.
+    pub numa_id: Option<u32>,
     /// A table gets storage by key number only if this would take at most so many bytes of address space; 0: half of
     /// the physical memory.
     pub dense_bytes_max: u64,
@@ -97,7 +101,7 @@ pub struct BuiltinStore {
     stripes: Stripes,
     pins: Pins,
     hook: Option<CommandHook>,
-    /// Tables by tag; each is set once and lives as long as the store.
+    /// Tables by tag; each is set once and lives as long as the store. A table can have several tags; its own is in it.
     tables: Zeroed<AtomicPtr<Table>>,
     names: Mutex<HashMap<String, TableTag>>,
 }
@@ -106,9 +110,11 @@ impl BuiltinStore {
     /// A store in anonymous memory of this process.
     ///
     /// # Errors
-    /// As for [`BuiltinStore::with_memory`], and `OsError` when no address space can be had.
+    /// As for [`BuiltinStore::with_memory`]; `OptionBounds` for a NUMA node that is not there, `OsError` when no address space can be had.
     pub fn new(options: StoreOptions) -> Result<BuiltinStore> {
+        numa::check(options.numa_id)?;
         let memory = MappedMemory::new(options.huge_pages)?;
+        memory.prefer(options.numa_id);
         BuiltinStore::with_memory(options, Arc::new(memory))
     }
 
@@ -203,7 +209,8 @@ impl BuiltinStore {
 
     #[allow(clippy::cast_possible_truncation)] // there are TABLES_MAX
     fn all_tables(&self) -> impl Iterator<Item = &Table> {
-        self.tables.iter().enumerate().filter_map(|(tag, _)| self.table(TableTag(tag as u16)).ok())
+        let by_tag = |tag| self.table(TableTag(tag as u16)).ok().filter(|table| usize::from(table.tag.0) == tag);
+        (0..TABLES_MAX).filter_map(by_tag)
     }
 
     /// Enters the gate, if there is one.
@@ -290,45 +297,27 @@ impl core::fmt::Debug for BuiltinStore {
 
 impl Drop for BuiltinStore {
     fn drop(&mut self) {
-        for table in self.tables.iter() {
-            let table = table.load(Ordering::Relaxed);
-            if !table.is_null() {
-                // SAFETY: made by Box::into_raw in `add_table`; nobody uses the store any more.
-                drop(unsafe { Box::from_raw(table) });
-            }
+        // Each once, whatever the number of its tags.
+        let tables: Vec<*mut Table> = self.all_tables().map(|table| core::ptr::from_ref(table).cast_mut()).collect();
+        for table in tables {
+            // SAFETY: made by Box::into_raw in `add_table`; nobody uses the store any more.
+            drop(unsafe { Box::from_raw(table) });
         }
     }
 }
 
 impl Store for BuiltinStore {
     fn init_table(&self, _worker: u32, spec: &TableSpec) -> core::result::Result<TableTag, RpcStatus> {
-        if let Some(problem) = spec.problem() {
-            crate::event!(
-                crate::observe::Level::WARN,
-                crate::observe::events::STORE_REFUSED,
-                shard = self.options.shard,
-                "INIT_TABLE refused: {problem}"
-            );
-            return Err(RpcStatus::InvalidPayload);
-        }
-        let mut names = lock(&self.names);
-        if let Some(tag) = names.get(&spec.name) {
-            return if self.table(*tag)?.spec == *spec { Ok(*tag) } else { Err(RpcStatus::InvalidPayload) };
-        }
-        // Tag 0 is the default table's, whether there is one or not.
-        let tag = TableTag(u16::try_from(names.len() + 1).map_err(|_| RpcStatus::BatchTooLarge)?);
-        self.add_table(tag, spec.clone()).map_err(|error| {
-            crate::event!(
-                crate::observe::Level::ERROR,
-                crate::observe::events::STORE_REFUSED,
-                shard = self.options.shard,
-                table = spec.name,
-                "INIT_TABLE failed: {error}"
-            );
-            RpcStatus::InternalError
-        })?;
-        names.insert(spec.name.clone(), tag);
-        Ok(tag)
+        self.name_table(spec, None)?.ok_or(RpcStatus::InternalError)
+    }
+
+    fn init_table_as(
+        &self,
+        _worker: u32,
+        spec: &TableSpec,
+        wanted: TableTag,
+    ) -> core::result::Result<Option<TableTag>, RpcStatus> {
+        self.name_table(spec, Some(wanted))
     }
 
     #[inline]

@@ -6,6 +6,7 @@ use super::{BuiltinStore, StoreOptions};
 use crate::error::{Error, Result, Status};
 use crate::ids::TableTag;
 use crate::ps::routing::Router;
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Component, Path, PathBuf};
@@ -213,7 +214,7 @@ pub(super) fn fill(store: &BuiltinStore, checked: &mut Checked) -> Result<()> {
             if head != expected {
                 return Err(bad(path, "changed while it was read"));
             }
-            let table = store.table(head.tag).map_err(|_| bad(path, "lost its table meanwhile"))?;
+            let table = store.meant(head.tag, &head.spec.name).ok_or_else(|| bad(path, "lost its table meanwhile"))?;
             fill_rows(table, keys, bytes)
         };
         read_table(&mut checked.file, path, &mut left, &mut fill_block)?;
@@ -246,31 +247,27 @@ fn fill_rows(table: &Table, keys: &[u64], bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Tag and name agree between a file and a store: same name means same tag and spec.
+/// What a file and a store call the same has the same spec.
 pub(super) fn agreement(store: &BuiltinStore, checked: &Checked) -> Result<()> {
     let path = checked.path.as_path();
-    let mut next = store.all_tables().map(|table| table.tag.0).max().unwrap_or(0) + 1;
-    for head in &checked.tables {
-        let name = &head.spec.name;
-        if let Ok(table) = store.table(head.tag) {
-            if table.spec != head.spec {
-                let text =
-                    format!("has tag {} for {:?}, this server has it for {:?}", head.tag.0, head.spec, table.spec);
-                return Err(bad(path, text));
+    let mut names = HashSet::new();
+    for TableHead { tag, spec, .. } in &checked.tables {
+        let name = &spec.name;
+        match store.meant(*tag, name) {
+            Some(table) if table.spec != *spec => {
+                return Err(bad(path, format_args!("has {spec:?}, this server has {:?}", table.spec)));
             }
-        } else if head.tag == TableTag(0) {
-            let bytes = head.spec.dim * 4;
-            return Err(bad(
-                path,
-                format_args!("has a default table with rows of {bytes} bytes, this server has none"),
-            ));
-        } else if head.tag.0 != next || store.all_tables().any(|table| table.tag.0 != 0 && table.spec.name == *name) {
-            return Err(bad(
-                path,
-                format_args!("has table '{name}' with tag {}, this server would differ", head.tag.0),
-            ));
-        } else {
-            next += 1;
+            None if *tag == TableTag(0) => {
+                let bytes = spec.dim * 4;
+                return Err(bad(
+                    path,
+                    format_args!("has a default table with rows of {bytes} bytes, this server has none"),
+                ));
+            }
+            _ => {}
+        }
+        if *tag != TableTag(0) && !names.insert(name.as_str()) {
+            return Err(bad(path, format_args!("has two tables with the name '{name}'")));
         }
     }
     Ok(())

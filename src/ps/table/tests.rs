@@ -15,6 +15,7 @@ fn options() -> StoreOptions {
         workers: 1,
         value_size: 16,
         huge_pages: HugePages::Auto,
+        numa_id: None,
         dense_bytes_max: 0,
         checkpoint_directory: None,
     }
@@ -195,6 +196,27 @@ proptest! {
         let (shard, num_shards) = shards;
         agree(StoreOptions { shard, num_shards, hash_method, workers, dense_bytes_max, ..options() }, &steps);
     }
+}
+
+#[test]
+fn a_proposed_tag_is_given_or_refused_and_a_table_can_have_several() {
+    let store = BuiltinStore::new(options()).unwrap();
+    let [users, items] = ["users", "items"].map(|name| spec(name, 4, 0, Optimizer::Add));
+    assert_eq!(store.init_table_as(0, &users, TableTag(500)), Ok(Some(TableTag(500))));
+    assert_eq!(store.init_table_as(0, &items, TableTag(500)), Ok(None), "it is another's");
+    assert_eq!(store.shape(TableTag(1)), None, "nothing was made");
+    assert_eq!(store.init_table_as(0, &items, TableTag(501)), Ok(Some(TableTag(501))));
+    assert_eq!(store.init_table_as(0, &users, TableTag(501)), Ok(None));
+    assert_eq!(store.init_table_as(0, &users, TableTag(9)), Ok(Some(TableTag(9))));
+    assert_eq!(
+        store.init_table_as(0, &spec("users", 8, 0, Optimizer::Add), TableTag(9)),
+        Err(RpcStatus::InvalidPayload)
+    );
+    assert_eq!(store.init_table_as(0, &users, TableTag(0)), Ok(None), "the default table's");
+    put(&store, 0, TableTag(9), &[1], &[2.0; 4]).unwrap();
+    assert_eq!(get(&store, 0, TableTag(500), &[1]).unwrap(), (vec![2.0; 4], 0));
+    assert_eq!(store.all_tables().count(), 3);
+    assert_eq!(store.init_table(0, &spec("third", 4, 0, Optimizer::Add)), Ok(TableTag(1)), "the lowest that is free");
 }
 
 #[test]

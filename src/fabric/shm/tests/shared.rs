@@ -101,7 +101,7 @@ fn a_closed_fabric_is_a_peer_that_is_gone() {
 #[test]
 fn huge_pages_are_used_or_refused_as_asked() {
     for huge_pages in [HugePages::Off, HugePages::Auto, HugePages::On] {
-        let fabric = Shm::open(ShmOptions { huge_pages }).expect("shm opens");
+        let fabric = Shm::open(ShmOptions { huge_pages, ..ShmOptions::default() }).expect("shm opens");
         match fabric.allocate(3 << 20, Access::ALL) {
             Ok(region) => {
                 assert_eq!(region.bytes(), 3 << 20);
@@ -127,4 +127,27 @@ fn absurd_sizes_are_refused() {
     let config = QpConfig { max_recv_wr: u32::MAX, ..CONFIG };
     let refused = fabric.create_qp(&config, &[], &cq, &cq, None).map(|_| ()).unwrap_err();
     assert_eq!(refused.status, Status::InvalidArgument);
+}
+
+/// The kernel says of each mapping which node it is to come from.
+#[test]
+fn regions_come_from_the_node_that_was_asked_for() {
+    if let Err(error) = crate::numa::check(Some(0)) {
+        println!("skipped: {error}");
+        return;
+    }
+    let policy_at = |base: core::ptr::NonNull<u8>| {
+        let maps = std::fs::read_to_string("/proc/self/numa_maps").expect("procfs");
+        let line = maps.lines().find(|line| line.starts_with(&format!("{:08x} ", base.as_ptr().addr())));
+        line.and_then(|line| line.split(' ').nth(1)).expect("the mapping").to_owned()
+    };
+    for (numa_id, policy) in [(None, "default"), (Some(0), "prefer")] {
+        let fabric = Shm::open(ShmOptions { numa_id, ..ShmOptions::default() }).expect("shm opens");
+        for access in [Access::LOCAL, Access::ALL] {
+            let region = fabric.allocate(1 << 20, access).expect("region");
+            assert!(policy_at(region.base()).starts_with(policy), "{numa_id:?}: {}", policy_at(region.base()));
+        }
+    }
+    let error = Shm::open(ShmOptions { numa_id: Some(1023), ..ShmOptions::default() }).expect_err("no such node");
+    assert!(error.message.contains("numa-id=1023"), "{error}");
 }

@@ -130,13 +130,36 @@ fn a_file_of_another_shard_or_with_other_tables_is_refused() {
     let two = BuiltinStore::new(StoreOptions { num_shards: 2, ..directory.options() }).unwrap();
     assert!(message(&two).contains("shard 0 of 1"), "{}", message(&two));
     let wider = BuiltinStore::new(StoreOptions { value_size: 32, ..directory.options() }).unwrap();
-    assert!(message(&wider).contains("tag 0"), "{}", message(&wider));
+    assert!(message(&wider).contains("dim: 4") && message(&wider).contains("dim: 8"), "{}", message(&wider));
     let none = BuiltinStore::new(StoreOptions { value_size: 0, ..directory.options() }).unwrap();
     assert!(message(&none).contains("default table"), "{}", message(&none));
     let other = BuiltinStore::new(directory.options()).unwrap();
-    other.init_table(0, &spec("t1", 5, 50, Optimizer::RowwiseAdagrad)).unwrap();
-    assert!(message(&other).contains("tag 1"), "{}", message(&other));
+    other.init_table(0, &spec("t1", 6, 50, Optimizer::RowwiseAdagrad)).unwrap();
+    assert!(message(&other).contains("\"t1\""), "{}", message(&other));
     assert_eq!(other.shape(TableTag(2)), None, "no table was made by a refused load");
+}
+
+#[test]
+fn a_file_finds_its_tables_by_name_where_tags_are_others() {
+    let directory = Directory::new();
+    let keys = [2, 4, 60];
+    let saved = filled(directory.options(), &keys);
+    saved.save("x").unwrap();
+    let store = BuiltinStore::new(directory.options()).unwrap();
+    let t1 = spec("t1", 5, 50, Optimizer::RowwiseAdagrad);
+    // In the file this table has tag 2, and tag 1 is another's.
+    assert_eq!(store.init_table_as(0, &t1, TableTag(1)), Ok(Some(TableTag(1))));
+    store.load(0, "x").unwrap();
+    assert!(get(&store, 0, TableTag(1), &keys).unwrap() == get(&saved, 0, TableTag(2), &keys).unwrap());
+    let t0 = store.init_table(0, &spec("t0", 4, 0, Optimizer::Adagrad)).unwrap();
+    assert!(get(&store, 0, t0, &keys).unwrap() == get(&saved, 0, TableTag(1), &keys).unwrap());
+    assert_eq!(store.init_table(0, &spec("t2", 6, 9, Optimizer::Sgd)), Ok(TableTag(3)), "the file's tag was free");
+    // A file that a store with several tags for a table writes can be read again.
+    assert_eq!(store.init_table_as(0, &t1, TableTag(40)), Ok(Some(TableTag(40))));
+    store.save("y").unwrap();
+    let again = BuiltinStore::new(directory.options()).unwrap();
+    again.load(0, "y").unwrap();
+    assert!(get(&again, 0, TableTag(1), &keys).unwrap() == get(&saved, 0, TableTag(2), &keys).unwrap());
 }
 
 #[test]
