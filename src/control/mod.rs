@@ -26,6 +26,7 @@ pub mod limits;
 mod link;
 pub mod messages;
 mod offers;
+mod reach;
 mod refusal;
 mod requests;
 mod runtime;
@@ -40,6 +41,7 @@ mod tests;
 
 pub use client::ControlClient;
 pub use host::ControlPlane;
+pub use reach::probe;
 pub use refusal::{Reason, Refusal};
 pub use session::Plane;
 pub use types::{Event, Identity, Member, Peer, Role};

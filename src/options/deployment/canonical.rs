@@ -49,11 +49,11 @@ impl Contract {
         let nodes: Vec<String> = self.nodes.iter().map(node).collect();
         format!("[{}]", nodes.join(","))
     }
+}
 
-    /// The digests.
-    #[must_use]
-    pub fn digests(&self) -> Digests {
-        Digests { configuration: fnv_1a(&self.canonical()), fabric: fnv_1a(&self.canonical_nodes()) }
+impl Digests {
+    pub(super) fn of(contract: &Contract) -> Digests {
+        Digests { configuration: fnv_1a(&contract.canonical()), fabric: fnv_1a(&contract.canonical_nodes()) }
     }
 }
 

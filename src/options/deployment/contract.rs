@@ -4,6 +4,7 @@ use super::super::choices::{HashMethod, choice};
 use super::super::subnet::Subnet;
 use super::super::table::{CLIENTS_MAX, SHARDS_MAX};
 use super::super::value::{FromValue, Value};
+use super::canonical::Digests;
 use super::fields::{Object, Problem, Problems};
 use super::json::Json;
 use super::rules;
@@ -30,6 +31,7 @@ pub struct Contract {
     pub control_plane: Option<(String, u16)>,
     /// Every process's port, by node: shards first, then clients.
     pub nodes: Vec<Node>,
+    pub(super) digests: Digests,
 }
 
 /// Where a shard runs.
@@ -164,6 +166,7 @@ fn root(document: &Json, problems: &mut Problems) -> Option<Contract> {
         num_clients,
         control_plane,
         nodes,
+        digests: Digests { configuration: 0, fabric: 0 },
     })
 }
 
@@ -283,12 +286,20 @@ impl Contract {
     /// The node with this number.
     #[must_use]
     pub fn node(&self, node_id: u32) -> Option<&Node> {
-        self.nodes.iter().find(|node| node.node_id == node_id)
+        self.nodes.get(usize::try_from(node_id).ok()?)
     }
 
+    /// What members compare.
+    #[must_use]
+    pub fn digests(&self) -> Digests {
+        self.digests
+    }
+
+    /// From a contract that obeys all rules: its nodes are then numbered by their places.
     fn sorted(mut self) -> Contract {
         self.servers.sort_by_key(|server| server.shard);
         self.nodes.sort_by_key(|node| node.node_id);
+        self.digests = Digests::of(&self);
         self
     }
 }

@@ -17,7 +17,7 @@ mod rules;
 mod tests;
 
 pub use canonical::Digests;
-pub use contract::{Contract, Mode, Node, ServerPlace};
+pub use contract::{Contract, Mode, Node, NodeRole, ServerPlace};
 pub use fields::Problem;
 
 use super::names::{self, shown};

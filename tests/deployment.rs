@@ -1,0 +1,195 @@
+//! `reclane deployment check` from outside, and docs/deployment.md held to the code.
+#![cfg(feature = "command")]
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A file of its own for one test; gone when dropped.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> File {
+        let path = std::env::temp_dir().join(format!("reclane-check-{}-{name}.json", std::process::id()));
+        fs::write(&path, text).unwrap();
+        File(path)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn check(file: &Path, more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_reclane"));
+    command.args(["deployment", "check"]).arg(file).args(more).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn page() -> String {
+    fs::read_to_string(root().join("docs/deployment.md")).unwrap()
+}
+
+/// The fenced blocks of JSON on the page.
+fn examples() -> Vec<String> {
+    let page = page();
+    let blocks: Vec<String> =
+        page.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect();
+    assert!(blocks.len() >= 3, "docs/deployment.md has lost its examples");
+    blocks
+}
+
+#[test]
+fn every_example_of_the_page_is_a_deployment_that_can_run() {
+    for (number, example) in examples().iter().enumerate() {
+        let file = File::new(&format!("example-{number}"), example);
+        let output = check(&file.0, &[]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+        let output = check(&file.0, &["--json"]);
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(value["ok"], true);
+        for digest in ["configuration_digest", "fabric_digest", "layout_digest"] {
+            assert_eq!(value[digest].as_str().unwrap().len(), 16);
+        }
+    }
+}
+
+#[test]
+fn options_change_the_layout_digest_alone_and_may_not_contradict_the_file() {
+    let file = File::new("options", &examples()[0]);
+    let digests = |more: &[&str]| {
+        let output = check(&file.0, &[&["--json"], more].concat());
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        ["configuration_digest", "fabric_digest", "layout_digest"].map(|name| value[name].as_str().unwrap().to_owned())
+    };
+    let (plain, changed) = (digests(&[]), digests(&["--", "--slots-per-qp=2"]));
+    assert_eq!(plain[..2], changed[..2]);
+    assert_ne!(plain[2], changed[2]);
+    let output = check(&file.0, &["--", "--num-shards=7"]);
+    assert_eq!(output.status.code(), Some(2));
+    let shown = text(&output.stdout);
+    assert!(shown.contains("num-server-processes = 7 (flag --num-shards), but "), "{shown}");
+    let output = check(&file.0, &["--", "--slots-per-pq=7"]);
+    assert!(output.status.code() == Some(2) && text(&output.stdout).contains("did you mean slots-per-qp?"));
+}
+
+#[test]
+fn every_fault_is_listed_with_its_field() {
+    let bent = examples()[0].replace("\"epoch\": ", "\"epoch\": 0").replace("\"hash_method\"", "\"hash_methud\"");
+    let file = File::new("bent", &bent);
+    let output = check(&file.0, &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let shown = text(&output.stdout);
+    for part in ["refused", "distributed_client.hash_methud: this field is unknown; did you mean hash_method?"] {
+        assert!(shown.contains(part), "{part:?} is not in: {shown}");
+    }
+    let output = check(&file.0, &["--json"]);
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((value["ok"].as_bool(), output.status.code()), (Some(false), Some(2)));
+    let output = check(Path::new("nowhere.json"), &[]);
+    assert!(output.status.code() == Some(2) && text(&output.stdout).contains("nowhere.json"));
+}
+
+/// All code that gives messages about RDMA and deployments, as one text in which a message stands as it is told.
+fn sources() -> String {
+    let mut all = String::new();
+    let mut open: Vec<PathBuf> = vec![root().join("src")];
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            all.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+    // A line that ends in a backslash goes on without the next one's spaces.
+    let mut joined = String::new();
+    for line in all.lines() {
+        let line = if joined.ends_with('\\') { line.trim_start() } else { line };
+        if joined.ends_with('\\') { joined.pop(); } else { joined.push('\n'); }
+        joined.push_str(line);
+    }
+    joined
+}
+
+/// Cells of a row of a table.
+fn cells(line: &str) -> Vec<&str> {
+    line.trim_matches('|').split('|').map(str::trim).collect()
+}
+
+/// The rows of all tables between a heading and the next one of its level.
+fn rows<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let start = page.find(heading).unwrap_or_else(|| panic!("docs/deployment.md has no '{heading}'"));
+    let section = page[start + heading.len()..].split("\n## ").next().unwrap();
+    section.lines().filter(|line| line.starts_with("| `")).map(cells).collect()
+}
+
+/// Parts of a message in words of the page: what stands between names that the message fills in (in capitals, or `...`).
+fn fixed_parts(message: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    for word in message.split(' ') {
+        let letters = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let filled = word == "..." || (letters.len() > 1 && letters.chars().all(|c| c.is_ascii_uppercase()));
+        let last = parts.last_mut().unwrap();
+        match (filled, last.is_empty()) {
+            (true, _) => parts.push(String::new()),
+            (false, true) => last.push_str(word),
+            (false, false) => *last = format!("{last} {word}"),
+        }
+    }
+    parts.retain(|part| part.len() > 3);
+    parts
+}
+
+#[test]
+fn every_message_of_the_page_is_one_that_the_code_gives() {
+    let (page, sources) = (page(), sources());
+    let rows = rows(&page, "## Troubleshooting by message");
+    assert!(rows.len() > 20, "the table of messages was not found");
+    for row in rows {
+        let message = row[0].trim_matches('`');
+        let parts = fixed_parts(message);
+        assert!(!parts.is_empty(), "{message}: nothing of it is fixed");
+        for part in parts {
+            assert!(sources.contains(&part), "docs/deployment.md, message {message:?}: {part:?} is in no source");
+        }
+        assert!(row.len() == 3 && row[1..].iter().all(|cell| !cell.is_empty()), "{row:?}");
+    }
+}
+
+#[test]
+fn every_check_of_the_doctor_is_on_the_page() {
+    let page = page();
+    let known: Vec<String> =
+        rows(&page, "## reclane doctor").iter().map(|row| row[0].trim_matches('`').to_owned()).collect();
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root().join("src/bin/reclane/doctor")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.ends_with("finding.rs") {
+            continue;
+        }
+        let source = fs::read_to_string(&path).unwrap();
+        for opening in ["Finding::ok(", "Finding::warning(", "Finding::error(", "Finding::needed(", "let check = ", "tried("] {
+            for (at, _) in source.match_indices(opening) {
+                let rest = source[at + opening.len()..].trim_start();
+                if let Some(name) = rest.strip_prefix('"').and_then(|rest| rest.split('"').next()) {
+                    found.push(name.to_owned());
+                }
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    let mut listed = known;
+    listed.sort();
+    assert_eq!(listed, found, "the page (left) and the code (right) differ");
+}
