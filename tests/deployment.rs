@@ -85,12 +85,16 @@ fn options_change_the_layout_digest_alone_and_may_not_contradict_the_file() {
 
 #[test]
 fn every_fault_is_listed_with_its_field() {
-    let bent = examples()[0].replace("\"epoch\": ", "\"epoch\": 0").replace("\"hash_method\"", "\"hash_methud\"");
+    let bent = examples()[0].replace("\"epoch\": 1", "\"epoch\": 0").replace("\"hash_method\"", "\"hash_methud\"");
     let file = File::new("bent", &bent);
     let output = check(&file.0, &[]);
     assert_eq!(output.status.code(), Some(2));
     let shown = text(&output.stdout);
-    for part in ["refused", "distributed_client.hash_methud: this field is unknown; did you mean hash_method?"] {
+    for part in [
+        "refused",
+        "distributed_client.hash_methud: this field is unknown; did you mean hash_method?",
+        "rdma_deployment.epoch: 0 is not",
+    ] {
         assert!(shown.contains(part), "{part:?} is not in: {shown}");
     }
     let output = check(&file.0, &["--json"]);
@@ -115,7 +119,11 @@ fn sources() -> String {
     let mut joined = String::new();
     for line in all.lines() {
         let line = if joined.ends_with('\\') { line.trim_start() } else { line };
-        if joined.ends_with('\\') { joined.pop(); } else { joined.push('\n'); }
+        if joined.ends_with('\\') {
+            joined.pop();
+        } else {
+            joined.push('\n');
+        }
         joined.push_str(line);
     }
     joined
@@ -133,21 +141,30 @@ fn rows<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
     section.lines().filter(|line| line.starts_with("| `")).map(cells).collect()
 }
 
-/// Parts of a message in words of the page: what stands between names that the message fills in (in capitals, or `...`).
+/// Parts of a message of the page that are always the same: what stands between words in capitals, and before `...`.
 fn fixed_parts(message: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
-    for word in message.split(' ') {
-        let letters = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-        let filled = word == "..." || (letters.len() > 1 && letters.chars().all(|c| c.is_ascii_uppercase()));
-        let last = parts.last_mut().unwrap();
-        match (filled, last.is_empty()) {
-            (true, _) => parts.push(String::new()),
-            (false, true) => last.push_str(word),
-            (false, false) => *last = format!("{last} {word}"),
+    let mut word = String::new();
+    for c in message.trim_end_matches("...").chars().chain(['\n']) {
+        if c.is_ascii_alphanumeric() {
+            word.push(c);
+            continue;
         }
+        if !word.is_empty() && word.chars().all(|c| c.is_ascii_uppercase()) {
+            parts.push(String::new());
+        } else {
+            parts.last_mut().unwrap().push_str(&word);
+        }
+        word.clear();
+        parts.last_mut().unwrap().push(c);
     }
-    parts.retain(|part| part.len() > 3);
-    parts
+    parts.iter().map(|part| part.trim().to_owned()).filter(|part| part.len() > 3).collect()
+}
+
+#[test]
+fn names_in_capitals_are_not_part_of_a_message() {
+    assert_eq!(fixed_parts("port N of DEV: is DOWN (x) ..."), ["port", ": is"]);
+    assert_eq!(fixed_parts("/dev/x/FILE of DEVICE is missing"), ["/dev/x/", "is missing"]);
 }
 
 #[test]
@@ -178,7 +195,9 @@ fn every_check_of_the_doctor_is_on_the_page() {
             continue;
         }
         let source = fs::read_to_string(&path).unwrap();
-        for opening in ["Finding::ok(", "Finding::warning(", "Finding::error(", "Finding::needed(", "let check = ", "tried("] {
+        for opening in
+            ["Finding::ok(", "Finding::warning(", "Finding::error(", "Finding::needed(", "let check = ", "tried("]
+        {
             for (at, _) in source.match_indices(opening) {
                 let rest = source[at + opening.len()..].trim_start();
                 if let Some(name) = rest.strip_prefix('"').and_then(|rest| rest.split('"').next()) {

@@ -18,8 +18,6 @@ pub struct Device {
     pub file: Option<String>,
     /// Its NUMA node, when it has one.
     pub numa_node: Option<u32>,
-    /// Its firmware.
-    pub firmware: String,
     /// Its ports.
     pub ports: Vec<Port>,
 }
@@ -130,7 +128,8 @@ pub fn scan(tree: &Tree) -> Vec<Device> {
     let files: Vec<(String, String)> = tree
         .names("sys/class/infiniband_verbs")
         .into_iter()
-        .filter_map(|file| Some((tree.text(&format!("sys/class/infiniband_verbs/{file}/ibdev"))?, file)))
+        .filter(|file| file.strip_prefix("uverbs").is_some_and(|number| number.parse::<u32>().is_ok()))
+        .filter_map(|file| Some((tree.line(&format!("sys/class/infiniband_verbs/{file}/ibdev"))?, file)))
         .collect();
     let device = |name: String| {
         let base = format!("{class}/{name}");
@@ -138,7 +137,6 @@ pub fn scan(tree: &Tree) -> Vec<Device> {
         Device {
             file: files.iter().find(|(device, _)| *device == name).map(|(_, file)| file.clone()),
             numa_node: tree.number(&format!("{base}/device/numa_node")).and_then(|node| u32::try_from(node).ok()),
-            firmware: tree.text(&format!("{base}/fw_ver")).unwrap_or_default(),
             ports: ports.into_iter().take(PORTS_MAX).map(|number| port(tree, &base, number)).collect(),
             name,
         }
@@ -153,18 +151,17 @@ fn behind_number(text: String) -> String {
 
 fn port(tree: &Tree, device: &str, number: u32) -> Port {
     let base = format!("{device}/ports/{number}");
-    let text = |file: &str| tree.text(&format!("{base}/{file}")).unwrap_or_else(|| "unknown".to_owned());
+    let text = |file: &str| tree.line(&format!("{base}/{file}")).unwrap_or_else(|| "unknown".to_owned());
     let gids = tree.numbers(&format!("{base}/gids"));
     let gids = gids.into_iter().take(GIDS_MAX).filter_map(|index| {
         let gid: Ipv6Addr = tree.text(&format!("{base}/gids/{index}"))?.parse().ok()?;
         let kind =
-            tree.text(&format!("{base}/gid_attrs/types/{index}")).unwrap_or_else(|| "of unknown type".to_owned());
+            tree.line(&format!("{base}/gid_attrs/types/{index}")).unwrap_or_else(|| "of unknown type".to_owned());
         (!gid.is_unspecified()).then_some(Gid { index, kind, gid: gid.octets() })
     });
     let gids: Vec<Gid> = gids.collect();
     let first = gids.first().map_or(0, |gid| gid.index);
-    // A name of an interface is no path.
-    let netdev = tree.text(&format!("{base}/gid_attrs/ndevs/{first}")).filter(|name| !name.contains('/'));
+    let netdev = tree.name(&format!("{base}/gid_attrs/ndevs/{first}"));
     let lid = text("lid");
     Port {
         number,

@@ -155,9 +155,9 @@ fn huge_pages(tree: &Tree, settings: &Settings, needs: &Needs) -> Finding {
 fn transparent(tree: &Tree) -> Option<Finding> {
     let check = "transparent huge pages";
     let folder = "sys/kernel/mm/transparent_hugepage";
-    let text = tree.text(&format!("{folder}/enabled"))?;
+    let text = tree.line(&format!("{folder}/enabled"))?;
     let word = chosen(&text)?.to_owned();
-    let shmem = tree.text(&format!("{folder}/shmem_enabled"));
+    let shmem = tree.line(&format!("{folder}/shmem_enabled"));
     let shmem = shmem.as_deref().and_then(chosen).unwrap_or("unknown");
     let what = format!("enabled is {word}, shmem_enabled is {shmem}");
     Some(if word == "never" {
@@ -244,7 +244,7 @@ fn cores(tree: &Tree, needs: &Needs) -> Option<Finding> {
 }
 
 fn frequency(tree: &Tree) -> Option<Finding> {
-    let governor = tree.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")?;
+    let governor = tree.line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")?;
     let what = format!("the frequency governor of core 0 is {governor}");
     Some(if governor == "powersave" && !tree.exists("sys/devices/system/cpu/intel_pstate") {
         Finding::warning("frequency", what)
@@ -273,7 +273,7 @@ const COPY_ON_FORK: (u32, u32) = (5, 12);
 
 fn fork(tree: &Tree, verbs: bool) -> Finding {
     let check = "fork safety";
-    let release = tree.text("proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = tree.line("proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|word| word.parse::<u32>().ok());
     let Some(version) = numbers.next().zip(numbers.next()) else {
         return unknown(check, "the kernel's version", "proc/sys/kernel/osrelease");

@@ -47,6 +47,18 @@ impl Tree {
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
+    /// The first line of a file, as far as it fits a message.
+    pub fn line(&self, path: &str) -> Option<String> {
+        const CHARS_MAX: usize = 80;
+        Some(self.text(path)?.lines().next()?.chars().take(CHARS_MAX).collect())
+    }
+
+    /// A file that holds a name of the kernel's: one that may stand in a command.
+    pub fn name(&self, path: &str) -> Option<String> {
+        let legal = |c: char| c.is_ascii_alphanumeric() || "._-@:".contains(c);
+        self.line(path).filter(|name| !name.is_empty() && name.chars().all(legal))
+    }
+
     /// A file that holds one number.
     pub fn number(&self, path: &str) -> Option<u64> {
         self.text(path)?.parse().ok()
