@@ -1,6 +1,11 @@
-//! `reclane deployment check` from outside, and docs/deployment.md held to the code.
+//! `reclane deployment check` from outside, members that meet by a file and a token, and docs/deployment.md held to the
+//! code.
 #![cfg(feature = "command")]
 
+use reclane::engine::{Client, Server, builtin_store};
+use reclane::error::Status;
+use reclane::options::{Options, Settings, Side};
+use reclane::sync::Arc;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -211,4 +216,73 @@ fn every_check_of_the_doctor_is_on_the_page() {
     let mut listed = known;
     listed.sort();
     assert_eq!(listed, found, "the page (left) and the code (right) differ");
+}
+
+/// One server and one client of one host.
+fn shm_file(deployment: &str, keys: u32) -> String {
+    let example = examples().into_iter().find(|example| example.contains("\"shm\"")).unwrap();
+    let named = example.replace("one-host", deployment);
+    named.replace("\"max_keys_per_request\": 500", &format!("\"max_keys_per_request\": {keys}"))
+}
+
+fn settings(side: Side, changes: &[(&str, &str)]) -> Settings {
+    let mut options = Options::new();
+    for (name, value) in changes {
+        options.set(name, value).unwrap();
+    }
+    options.settings(side).unwrap()
+}
+
+fn serve(changes: &[(&str, &str)]) -> (Server, String) {
+    let all = [&[("rdma-control-plane-port", "0")], changes].concat();
+    let settings = settings(Side::Server, &all);
+    let server = Server::start(&settings, Arc::new(builtin_store(&settings).unwrap())).unwrap();
+    let port = server.control_plane_port().unwrap().to_string();
+    (server, port)
+}
+
+fn open(port: &str, changes: &[(&str, &str)]) -> reclane::error::Result<Client> {
+    Client::open(&settings(Side::Client, &[&[("rdma-control-plane-port", port)], changes].concat()))
+}
+
+#[test]
+fn members_with_files_that_mean_the_same_meet_and_others_are_refused_with_both_digests() {
+    let text = shm_file("meeting", 500);
+    let ours = File::new("ours", &text);
+    let spaced = File::new("spaced", &text.replace(": ", " :   "));
+    let other = File::new("other", &text.replace("\"port\": 25000", "\"port\": 25001"));
+    let path = |file: &File| file.0.to_str().unwrap().to_owned();
+    let (_server, port) = serve(&[("deployment-file", &path(&ours))]);
+    let client = open(&port, &[("deployment-file", &path(&spaced))]).unwrap();
+    assert_eq!(client.num_shards(), 1);
+    let refused = open(&port, &[("deployment-file", &path(&other))]).unwrap_err();
+    assert_eq!(refused.status, Status::DeploymentMismatch);
+    assert!(refused.message.contains("deployment-file differs"), "{refused}");
+    assert_eq!(refused.message.matches("configuration ").count(), 2, "{refused}");
+    let without = [("deployment-id", "meeting"), ("max-keys-per-request", "500")];
+    let refused = open(&port, &without).unwrap_err();
+    assert!(refused.message.contains("deployment-file differs") && refused.message.contains("(absent)"), "{refused}");
+}
+
+#[test]
+fn only_who_holds_the_token_joins_and_the_log_names_the_others_and_not_the_token() {
+    const TOKEN: &str = "a-token-that-nobody-guesses";
+    let (right, wrong) = (File::new("right", TOKEN), File::new("wrong", "another-token-of-somebody"));
+    let log = File::new("log", "");
+    let path = |file: &File| file.0.to_str().unwrap().to_owned();
+    let (server, port) = serve(&[("control-plane-token-file", &path(&right)), ("log-file", &path(&log))]);
+    for file in [None, Some(&wrong)] {
+        let name = file.map_or_else(String::new, path);
+        let refused = open(&port, &[("control-plane-token-file", &name)]).unwrap_err();
+        assert_eq!(refused.status, Status::DeploymentMismatch);
+        let pid = format!("pid {} on", std::process::id());
+        assert!(refused.message.contains("the token differs") && refused.message.contains(&pid), "{refused}");
+    }
+    let client = open(&port, &[("control-plane-token-file", &path(&right))]).unwrap();
+    drop(client);
+    // The log is complete when its server is gone.
+    drop(server);
+    let lines = fs::read_to_string(&log.0).unwrap();
+    assert_eq!(lines.matches("control_join_refused").count(), 2, "{lines}");
+    assert!(lines.contains("127.0.0.1") && !lines.contains(TOKEN) && !lines.contains("another-token"), "{lines}");
 }

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -424,6 +424,21 @@ fn the_control_plane_is_asked_and_a_stranger_on_its_port_is_told_from_it() {
     named(port).says("control plane", "warning", "nobody listens", "ss -ltnp");
     let report = Report::of(&["--json", "--no-self-test", "--", "--rdma-control-plane-host=no-such-host.invalid"]);
     report.says("control plane", "error", "no-such-host.invalid", "getent hosts");
+}
+
+#[test]
+fn the_file_of_the_token_is_looked_at() {
+    let host = Host::empty("token");
+    let path = host.0.join("token");
+    let flag = format!("--control-plane-token-file={}", path.display());
+    let look = || Report::of(&["--json", "--no-self-test", "--", &flag]);
+    look().says("token file", "error", "No such file", "/dev/urandom");
+    host.put("token", "sixteen-bytes-at-least\n");
+    let mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o640);
+    look().says("token file", "warning", "mode 640", "chmod 600");
+    mode(0o600);
+    look().says("token file", "ok", "mode 600", "");
 }
 
 #[test]

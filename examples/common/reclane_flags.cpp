@@ -39,6 +39,7 @@
     X(poll_yield_iterations, "yields of an idle server thread before it sleeps")                      \
     X(rdma_control_plane_host, "where shard 0 serves the control plane")                              \
     X(rdma_control_plane_port, "TCP port of the control plane")                                       \
+    X(control_plane_token_file, "file with the secret that all members share")                        \
     X(rdma_control_plane_timeout_ms, "how long start-up may take, ms")                                \
     X(rdma_namespace, "keeps runs apart that share a host")                                           \
     X(rdma_rc_namespace, "same as rdma_namespace")                                                    \

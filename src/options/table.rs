@@ -115,6 +115,8 @@ option_table! {
     /// Its TCP port. 0 is for shard 0 alone: any free port.
     control_plane_port: u16 = Spec::number("rdma-control-plane-port", "25100", 0, 65_535)
         .environment(&["RECSTORE_RDMA_CONTROL_PLANE_PORT"]);
+    /// File with the secret that all members share, one word of 16 to 256 bytes. Who joins without it is refused. Empty: none is asked for.
+    control_plane_token_file: String = Spec::new("control-plane-token-file", "", Kind::Text { max_bytes: 4095 });
     /// How long start-up and calls to the control plane may take.
     control_plane_timeout_ms: u64 = Spec::milliseconds("rdma-control-plane-timeout-ms", "30000", 1)
         .environment(&["RECSTORE_RDMA_CONTROL_PLANE_TIMEOUT_MS"]);

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use std::ffi::CStr;
 use std::net::ToSocketAddrs;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 const LIBRARY: &CStr = c"libibverbs.so.1";
@@ -78,6 +79,31 @@ fn shared_mount() -> String {
     }
     let free = super::needs::human(status.f_bavail.saturating_mul(status.f_frsize));
     format!("they do not lie in /dev/shm ({free} free), whose size does not matter")
+}
+
+/// Whether the secret of the deployment can be read, and by whom else.
+pub fn token(settings: &Settings) -> Option<Finding> {
+    let check = "token file";
+    let path = settings.control_plane_token_file.as_str();
+    if path.is_empty() {
+        return None;
+    }
+    if let Err(error) = reclane::control::Secret::read(path) {
+        return Some(
+            Finding::error(check, error.message)
+                .means("no server or client can be opened: members are asked for the token")
+                .mend(format!("head -c 32 /dev/urandom | base64 > {path}; the same file for all members")),
+        );
+    }
+    let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode() & 0o777);
+    let found = format!("control-plane-token-file={path}: a token, mode {mode:o}");
+    Some(if mode & 0o077 == 0 {
+        Finding::ok(check, found)
+    } else {
+        Finding::warning(check, found)
+            .means("other users of this host can read it and join")
+            .mend(format!("chmod 600 {path}"))
+    })
 }
 
 /// How long an answer of the control plane may take.

@@ -95,6 +95,7 @@ fn examine(arguments: &Arguments, measured: &mut Value) -> Vec<Finding> {
     }
     findings.push(live::library(&tree, settings.fabric == FabricKind::Verbs));
     findings.push(live::files_in_memory());
+    findings.extend(live::token(&settings));
     findings.push(live::control_plane(&settings, named));
     if !arguments.no_self_test {
         let has_device = !tree.names("sys/class/infiniband").is_empty();

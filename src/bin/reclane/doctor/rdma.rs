@@ -144,6 +144,9 @@ fn port_state(device: &Device, port: &Port, wanted: bool) -> Finding {
         (true, _) => {
             finding.means("there is no link: no cable, no switch, or the port is disabled").mend("ibstat; iblinkinfo")
         }
+        (false, _) if port.physical == "Polling" => finding
+            .means("the network interface behind it is up and has no link: no cable, or the other end is down")
+            .mend(format!("ip link show dev {netdev}; the cable and the switch's port")),
         (false, _) => finding
             .means("the network interface behind it is down, or has no link")
             .mend(format!("ip link set dev {netdev} up")),
