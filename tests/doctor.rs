@@ -6,7 +6,7 @@ use reclane::options::{Options, Side};
 use reclane::sync::Arc;
 use serde_json::Value;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -413,15 +413,15 @@ fn the_control_plane_is_asked_and_a_stranger_on_its_port_is_told_from_it() {
     named(server.control_plane_port().unwrap()).says("control plane", "ok", "answers", "");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let stranger = std::thread::spawn(move || {
-        let (mut caller, _) = listener.accept().unwrap();
-        let _ = caller.write_all(b"SSH-2.0-stranger\r\n");
-        let _ = caller.read_to_end(&mut Vec::new());
+    // Answers each caller, as long as this test's process lives.
+    std::thread::spawn(move || {
+        for caller in listener.incoming() {
+            let _ = caller.unwrap().write_all(b"SSH-2.0-stranger\r\n");
+        }
     });
     named(port).says("control plane", "error", "no control plane answers", "nc -vz");
-    stranger.join().unwrap();
-    // Nobody listens on it any more.
-    named(port).says("control plane", "warning", "nobody listens", "ss -ltnp");
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    named(free).says("control plane", "warning", "nobody listens", "ss -ltnp");
     let report = Report::of(&["--json", "--no-self-test", "--", "--rdma-control-plane-host=no-such-host.invalid"]);
     report.says("control plane", "error", "no-such-host.invalid", "getent hosts");
 }

@@ -12,7 +12,8 @@ use reclane::sync::Arc;
 use reclane::time::now;
 use serde_json::{Value, json};
 use std::ffi::CStr;
-use std::net::ToSocketAddrs;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -116,11 +117,8 @@ pub fn control_plane(settings: &Settings, named: bool) -> Finding {
     if port == 0 {
         return Finding::ok(check, "rdma-control-plane-port=0: shard 0 takes any free port");
     }
-    let resolved =
-        (host, port).to_socket_addrs().map(|all| all.map(|address| address.ip().to_string()).collect::<Vec<_>>());
-    let addresses = match resolved {
-        Ok(addresses) if !addresses.is_empty() => addresses.join(", "),
-        Ok(_) => String::new(),
+    let resolved: Vec<SocketAddr> = match (host, port).to_socket_addrs() {
+        Ok(addresses) => addresses.collect(),
         Err(error) => {
             return Finding::error(check, format!("rdma-control-plane-host={host}: {error}"))
                 .means("no member can find the control plane by this name")
@@ -129,15 +127,20 @@ pub fn control_plane(settings: &Settings, named: bool) -> Finding {
                 ));
         }
     };
+    let addresses = resolved.iter().map(|address| address.ip().to_string()).collect::<Vec<_>>().join(", ");
+    let refused = |address: &SocketAddr| {
+        let tried = TcpStream::connect_timeout(address, PLANE_TIMEOUT);
+        tried.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    };
+    if resolved.iter().all(refused) {
+        let found = format!("{host}:{port} ({addresses}): nobody listens");
+        let finding = if named { Finding::warning(check, found) } else { Finding::ok(check, found) };
+        return finding
+            .means("shard 0, which serves it, is not running there, or listens on another address: 127.0.0.1 unless rdma-control-plane-host says otherwise")
+            .mend(format!("start shard 0; there: ss -ltnp 'sport = :{port}'"));
+    }
     match reclane::control::probe(host, port, PLANE_TIMEOUT) {
         Ok(()) => Finding::ok(check, format!("{host}:{port} ({addresses}) answers")),
-        Err(error) if error.message.contains("refused") => {
-            let found = format!("{host}:{port} ({addresses}): nobody listens");
-            let finding = if named { Finding::warning(check, found) } else { Finding::ok(check, found) };
-            finding
-                .means("shard 0, which serves it, is not running there, or listens on another address: 127.0.0.1 unless rdma-control-plane-host says otherwise")
-                .mend(format!("start shard 0; there: ss -ltnp 'sport = :{port}'"))
-        }
         Err(error) => Finding::error(check, error.message)
             .means("the host is off or not reachable, a firewall drops packets, or another program has the port")
             .mend(format!("ping {host}; nc -vz {host} {port}; open TCP port {port} in the firewall")),
