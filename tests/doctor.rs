@@ -231,6 +231,35 @@ fn what_is_wrong_with_rdma_is_named_with_what_mends_it() {
 }
 
 #[test]
+fn a_deployment_file_says_which_port_is_looked_at() {
+    let host = Host::roce("file");
+    let node = |id: u32, role: &str, device: &str| {
+        serde_json::json!({
+            "node_id": id, "role": role, "device": device, "port": 1, "gid_index": -1, "gid_subnet": "10.77.0.0/24",
+            "mode": "rocev2", "hop_limit": 64, "traffic_class": 0, "flow_label": 0,
+        })
+    };
+    let file = serde_json::json!({
+        "distributed_client": {
+            "num_shards": 1, "hash_method": "city_hash", "max_keys_per_request": 500,
+            "servers": [{ "shard": 0, "host": "10.77.0.1", "port": 25000 }],
+        },
+        "rdma_deployment": {
+            "deployment_id": "d", "epoch": 1, "protocol_version": 1, "num_clients": 1,
+            "nodes": [node(0, "server", "rxe0"), node(1, "client", "rxe7")],
+        },
+    });
+    host.put("deployment.json", &file.to_string());
+    let flag = format!("--deployment-file={}", host.0.join("deployment.json").display());
+    let root = host.0.to_str().unwrap();
+    let look = |side: &str| Report::of(&["--root", root, "--json", "--side", side, "--", &flag]);
+    look("server").says("choice", "ok", "rxe0 port 1, rocev2, GID 1 RoCE v2 10.77.0.1", "");
+    look("client").says("choice", "error", "rdma-device=rxe7: no such device", "rdma link");
+    host.put("deployment.json", "{}");
+    look("client").says("options", "error", "distributed_client: this section is missing (and 1 more", "");
+}
+
+#[test]
 fn an_adapter_without_its_driver_is_seen() {
     let host = Host::plain("pci");
     host.put("sys/bus/pci/devices/0000:81:00.0/vendor", "0x15b3\n");
