@@ -22,6 +22,14 @@
     X(cq_depth, "completion queue depth")                                                             \
     X(max_send_wr, "send queue depth of a lane")                                                      \
     X(rdma_rc_inline_bytes, "bytes that a work request may carry inline")                             \
+    X(rdma_device, "RDMA device; verbs only, as the rows up to rdma_flow_label")                      \
+    X(rdma_port, "port of the device")                                                                \
+    X(rdma_mode, "how packets look: ib, rocev1 or rocev2")                                            \
+    X(rdma_gid_index, "place of the address; -1: found by type and subnet")                           \
+    X(rdma_gid_subnet, "subnet of the address when it is found by type")                              \
+    X(rdma_hop_limit, "routers that a packet may pass")                                               \
+    X(rdma_traffic_class, "traffic class of packets")                                                 \
+    X(rdma_flow_label, "flow label of packets")                                                       \
     X(rdma_wait_timeout_ms, "how long a request waits for its answer, ms")                            \
     X(rdma_rc_wait_spin_iterations, "looks of a waiting client before it yields")                     \
     X(rdma_wait_spin_loops, "same as rdma_rc_wait_spin_iterations")                                   \
@@ -31,9 +39,11 @@
     X(poll_yield_iterations, "yields of an idle server thread before it sleeps")                      \
     X(rdma_control_plane_host, "where shard 0 serves the control plane")                              \
     X(rdma_control_plane_port, "TCP port of the control plane")                                       \
+    X(control_plane_token_file, "file with the secret that all members share")                        \
     X(rdma_control_plane_timeout_ms, "how long start-up may take, ms")                                \
     X(rdma_namespace, "keeps runs apart that share a host")                                           \
     X(rdma_rc_namespace, "same as rdma_namespace")                                                    \
+    X(deployment_file, "the deployment contract, a JSON file")                                        \
     X(deployment_id, "name of the deployment")                                                        \
     X(deployment_epoch, "epoch of the deployment; only grows")                                        \
     X(num_server_processes, "number of shards")                                                       \

@@ -835,9 +835,11 @@ reclane_status reclane_options_get(const struct reclane_options *options,
  * workers  receives the number, 1..513.
  * error    may be NULL; filled on failure only.
  *
- * RECLANE_STATUS_OPTION_CONFLICT  two options contradict each other
+ * RECLANE_STATUS_OPTION_CONFLICT  two options contradict each other, or one the deployment file
+ * RECLANE_STATUS_OS_ERROR, _UNKNOWN_OPTION, _OPTION_TYPE, _OPTION_BOUNDS, _INVALID_ARGUMENT, _NOT_UTF8  the deployment
+ * file cannot be read or is wrong; the message names it
  * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE  as their names say
- * Threads: one at a time per options.  Blocks: never.
+ * Threads: one at a time per options.  Blocks: while the deployment file is read, if one is named.
  */
 RECLANE_NODISCARD
 reclane_status reclane_options_server_workers(const struct reclane_options *options,
@@ -895,7 +897,9 @@ reclane_status reclane_set_event_sink(const struct reclane_event_sink *sink,
  * out      receives the handle; NULL is written on failure. Close it with reclane_server_close().
  * error    may be NULL; filled on failure only.
  *
- * RECLANE_STATUS_OPTION_CONFLICT            two options contradict each other
+ * RECLANE_STATUS_OPTION_CONFLICT            two options contradict each other, or one the deployment file
+ * RECLANE_STATUS_UNKNOWN_OPTION, _OPTION_TYPE, _OPTION_BOUNDS, _INVALID_ARGUMENT, _NOT_UTF8  a field of the deployment
+ * file is wrong, or it is no such file; the message names it
  * RECLANE_STATUS_STRUCT_SIZE                store or error has a size that cannot be, or an unknown tail
  * RECLANE_STATUS_NULL_POINTER               out, or a required callback, is NULL
  * RECLANE_STATUS_FABRIC_UNAVAILABLE         the chosen fabric cannot run here
@@ -965,7 +969,9 @@ void reclane_server_close(struct reclane_server *server);
  * out      receives the handle; NULL is written on failure. Close it with reclane_client_close().
  * error    may be NULL; filled on failure only.
  *
- * RECLANE_STATUS_OPTION_CONFLICT            two options contradict each other
+ * RECLANE_STATUS_OPTION_CONFLICT            two options contradict each other, or one the deployment file
+ * RECLANE_STATUS_UNKNOWN_OPTION, _OPTION_TYPE, _OPTION_BOUNDS, _INVALID_ARGUMENT, _NOT_UTF8  a field of the deployment
+ * file is wrong, or it is no such file; the message names it
  * RECLANE_STATUS_STARTUP_TIMEOUT            not every shard was ready in time; the message names the missing ones
  * RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE  nobody answers at rdma-control-plane-host and -port
  * RECLANE_STATUS_DEPLOYMENT_MISMATCH        settings differ from those of the deployment; the message has both values

@@ -42,7 +42,9 @@ const BARRIER_DEFAULT: Duration = Duration::from_secs(60);
 /// out      receives the handle; NULL is written on failure. Close it with reclane_client_close().
 /// error    may be NULL; filled on failure only.
 ///
-/// RECLANE_STATUS_OPTION_CONFLICT            two options contradict each other
+/// RECLANE_STATUS_OPTION_CONFLICT            two options contradict each other, or one the deployment file
+/// RECLANE_STATUS_UNKNOWN_OPTION, _OPTION_TYPE, _OPTION_BOUNDS, _INVALID_ARGUMENT, _NOT_UTF8  a field of the deployment
+/// file is wrong, or it is no such file; the message names it
 /// RECLANE_STATUS_STARTUP_TIMEOUT            not every shard was ready in time; the message names the missing ones
 /// RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE  nobody answers at rdma-control-plane-host and -port
 /// RECLANE_STATUS_DEPLOYMENT_MISMATCH        settings differ from those of the deployment; the message has both values

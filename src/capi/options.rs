@@ -164,9 +164,11 @@ pub unsafe extern "C" fn reclane_options_get(
 /// workers  receives the number, 1..513.
 /// error    may be NULL; filled on failure only.
 ///
-/// RECLANE_STATUS_OPTION_CONFLICT  two options contradict each other
+/// RECLANE_STATUS_OPTION_CONFLICT  two options contradict each other, or one the deployment file
+/// RECLANE_STATUS_OS_ERROR, _UNKNOWN_OPTION, _OPTION_TYPE, _OPTION_BOUNDS, _INVALID_ARGUMENT, _NOT_UTF8  the deployment
+/// file cannot be read or is wrong; the message names it
 /// RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE  as their names say
-/// Threads: one at a time per options.  Blocks: never.
+/// Threads: one at a time per options.  Blocks: while the deployment file is read, if one is named.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn reclane_options_server_workers(

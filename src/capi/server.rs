@@ -44,7 +44,9 @@ const STOP_DEFAULT: Duration = Duration::from_secs(10);
 /// out      receives the handle; NULL is written on failure. Close it with reclane_server_close().
 /// error    may be NULL; filled on failure only.
 ///
-/// RECLANE_STATUS_OPTION_CONFLICT            two options contradict each other
+/// RECLANE_STATUS_OPTION_CONFLICT            two options contradict each other, or one the deployment file
+/// RECLANE_STATUS_UNKNOWN_OPTION, _OPTION_TYPE, _OPTION_BOUNDS, _INVALID_ARGUMENT, _NOT_UTF8  a field of the deployment
+/// file is wrong, or it is no such file; the message names it
 /// RECLANE_STATUS_STRUCT_SIZE                store or error has a size that cannot be, or an unknown tail
 /// RECLANE_STATUS_NULL_POINTER               out, or a required callback, is NULL
 /// RECLANE_STATUS_FABRIC_UNAVAILABLE         the chosen fabric cannot run here

@@ -3,6 +3,7 @@
 use super::limits::WAIT_MAX;
 use super::messages::{Notice, SessionId};
 use super::refusal::{Reason, Refusal};
+use super::secret::Secret;
 use super::types::{Identity, Member, Peer, Role};
 use crate::error::Status;
 use crate::ids::{ClientId, Epoch, Incarnation, ShardId};
@@ -72,6 +73,7 @@ pub(super) fn join_message(identity: &Identity, member: &Member, role: Role) -> 
             namespace: identity.namespace.clone(),
             num_shards: identity.num_shards,
             layout: identity.layout.clone(),
+            token: identity.secret.bytes(),
         }),
         role: Some(role),
         incarnation: incarnation_bytes(member.incarnation),
@@ -95,6 +97,7 @@ pub(super) fn join(message: proto::JoinRequest) -> Result<(Identity, Member), Re
         namespace: identity.namespace,
         num_shards: identity.num_shards,
         layout: identity.layout,
+        secret: Secret::received(identity.token).ok_or_else(|| malformed("the token is too long"))?,
     };
     Ok((identity, member))
 }
@@ -186,6 +189,7 @@ reasons!(
     Deadline,
     BarrierFailed,
     Stopping,
+    Token,
 );
 
 fn code(reason: Reason) -> tonic::Code {
@@ -198,7 +202,7 @@ fn code(reason: Reason) -> tonic::Code {
         | Reason::WrongState => tonic::Code::FailedPrecondition,
         Reason::ShardOutOfRange => tonic::Code::OutOfRange,
         Reason::Duplicate => tonic::Code::AlreadyExists,
-        Reason::UnknownSession => tonic::Code::Unauthenticated,
+        Reason::UnknownSession | Reason::Token => tonic::Code::Unauthenticated,
         Reason::Malformed => tonic::Code::InvalidArgument,
         Reason::TooLarge | Reason::TooMany => tonic::Code::ResourceExhausted,
         Reason::Draining | Reason::Stopping => tonic::Code::Unavailable,

@@ -33,6 +33,8 @@ pub(super) fn check_member(ours: &Identity, theirs: &Identity, member: &Member) 
     check_bounds(theirs)?;
     check_name("the host name", &member.host)?;
     let who = format!("pid {} on {}", member.pid, member.host);
+    // Before anything is told of this deployment.
+    check_secret(ours, theirs, &who)?;
     if ours.deployment_id != theirs.deployment_id {
         let message = format!(
             "{who} belongs to deployment-id '{}', this control plane to '{}'",
@@ -72,6 +74,20 @@ pub(super) fn check_member(ours: &Identity, theirs: &Identity, member: &Member) 
         return Err(Refusal::new(Status::OptionBounds, Reason::ShardOutOfRange, message));
     }
     Ok(())
+}
+
+fn check_secret(ours: &Identity, theirs: &Identity, who: &str) -> Result<(), Refusal> {
+    if ours.secret == theirs.secret {
+        return Ok(());
+    }
+    let what = match (ours.secret.is_given(), theirs.secret.is_given()) {
+        (true, false) => "gave none, and this control plane asks for one",
+        (false, _) => "gave one, and this control plane was started without",
+        (true, true) => "gave another one than this control plane has",
+    };
+    let message =
+        format!("the token differs: {who} {what}; all members need a control-plane-token-file of one content");
+    Err(Refusal::new(Status::DeploymentMismatch, Reason::Token, message))
 }
 
 fn differs(reason: Reason, who: &str, name: &str, ours: &str, theirs: &str) -> Refusal {

@@ -199,7 +199,7 @@ pub(super) fn failure(status: &tonic::Status) -> Failure {
 }
 
 /// An error with its causes, which is where the transport hides what happened.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

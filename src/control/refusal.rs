@@ -40,6 +40,8 @@ pub enum Reason {
     BarrierFailed,
     /// The control plane is stopping.
     Stopping,
+    /// The member does not hold the deployment's secret.
+    Token,
 }
 
 /// A refused call.

@@ -79,8 +79,22 @@ impl Control for Service {
     }
 
     async fn join(&self, request: Request<proto::JoinRequest>) -> Call<Notices> {
+        let from = request.remote_addr();
         let (identity, member) = formed(codec::join(request.into_inner()))?;
-        let reply = settle(self.hub.call(|ticket| Input::Join { ticket, identity, member }).await)?;
+        let reply = self.hub.call(|ticket| Input::Join { ticket, identity, member }).await;
+        if let Some(Reply { answer: Answer::Refused(refusal), .. }) = &reply
+            && refusal.reason == Reason::Token
+        {
+            // The one refusal that an attack makes too: whoever runs the control plane hears of it.
+            let address = from.map_or_else(String::new, |address| address.to_string());
+            crate::event!(
+                crate::observe::Level::WARN,
+                crate::observe::events::CONTROL_JOIN_REFUSED,
+                address,
+                reason = refusal.message
+            );
+        }
+        let reply = settle(reply)?;
         let (Answer::Joined { session, me }, Some(watched)) = (reply.answer, reply.watched) else {
             return Err(tonic::Status::internal("a join was answered with something else"));
         };

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use super::secret::Secret;
 use crate::ids::{ClientId, Epoch, Incarnation, ShardId};
 use core::fmt;
 
@@ -18,6 +19,8 @@ pub struct Identity {
     pub num_shards: u32,
     /// Lines of `name=value`: everything that shapes the layout.
     pub layout: String,
+    /// The secret that members share, or none.
+    pub secret: Secret,
 }
 
 /// As what a process joins.

@@ -16,7 +16,7 @@ pub use store::builtin_store;
 pub use crate::lane::LaneState;
 pub use crate::ps::client::{Borrowed, Token};
 
-use crate::control::Identity;
+use crate::control::{Identity, Secret};
 use crate::error::{Error, Result, Status};
 use crate::ids::{Epoch, Incarnation};
 use crate::options::Settings;
@@ -29,14 +29,15 @@ pub type Target<'a> = crate::ps::client::Target<'a, Buffer>;
 pub type Rows<'a> = crate::ps::client::Rows<'a, Buffer>;
 
 /// What every member tells the control plane about the deployment it believes to belong to.
-fn identity(settings: &Settings) -> Identity {
-    Identity {
+fn identity(settings: &Settings) -> Result<Identity> {
+    Ok(Identity {
         deployment_id: settings.deployment_id.clone(),
         epoch: Epoch(settings.deployment_epoch),
         namespace: settings.namespace.clone(),
         num_shards: settings.num_shards,
         layout: settings.layout(),
-    }
+        secret: Secret::read(&settings.control_plane_token_file)?,
+    })
 }
 
 /// A random identity for this process life.

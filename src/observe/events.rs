@@ -92,6 +92,8 @@ pub const CONTROL_PLANE_PANICKED: &str = "control_plane_panicked";
 pub const CONTROL_ACCEPT_FAILED: &str = "control_accept_failed";
 /// The control plane closed a connection that broke its rules.
 pub const CONTROL_CONNECTION_REFUSED: &str = "control_connection_refused";
+/// A process without the deployment's token wanted to join.
+pub const CONTROL_JOIN_REFUSED: &str = "control_join_refused";
 /// A member does not read its events and is taken for dead.
 pub const CONTROL_MEMBER_DEAF: &str = "control_member_deaf";
 /// A restarted control plane refused what this member told it again.

@@ -1,6 +1,7 @@
 //! The mutable bag that values are put into by name, and the snapshot taken from it.
 
 use super::choices::Side;
+use super::deployment::{self, Contract, feed};
 use super::names::{self, Named};
 use super::spec::Spec;
 use super::table::{Settings, TABLE};
@@ -138,10 +139,10 @@ impl Options {
     }
 
     /// The typed snapshot for a server or a client, after checking the values against each other. `Side::Both` checks
-    /// only what holds for both.
+    /// only what holds for both. The deployment file is read here, when one is named.
     ///
     /// # Errors
-    /// `OptionConflict` naming both options, their values and where they came from; `OptionBounds`; `WrongState` for a
+    /// What [`deployment::read`] refuses; `OptionConflict` naming both options, their values and where they came from; `OptionBounds`; `WrongState` for a
     /// server on the op-layer entry, which makes clients only.
     pub fn settings(&self, side: Side) -> Result<Settings> {
         if self.entry == Entry::OpLayer && side == Side::Server {
@@ -150,6 +151,27 @@ impl Options {
                 "the op-layer entry makes clients only; a server's options are set by name",
             ));
         }
+        let file = self.get("deployment-file")?;
+        if file.is_empty() {
+            return self.complete(side);
+        }
+        let contract = deployment::read(&file)?;
+        self.settings_under(&contract, &format!("deployment file {}", names::shown(&file)), side)
+    }
+
+    /// As [`Options::settings`], under a deployment contract that was read already; `origin` says in messages where it
+    /// came from.
+    ///
+    /// # Errors
+    /// As [`Options::settings`]; `OptionConflict` naming the option, the contract's field and both values when they
+    /// contradict each other.
+    pub fn settings_under(&self, contract: &Contract, origin: &str, side: Side) -> Result<Settings> {
+        let mut settings = feed::under(self, contract, origin, side)?.complete(side)?;
+        settings.contract = Some(contract.digests());
+        Ok(settings)
+    }
+
+    fn complete(&self, side: Side) -> Result<Settings> {
         let values: Result<Vec<Value>> = TABLE.iter().enumerate().map(|(at, spec)| self.value(at, spec)).collect();
         let mut settings = Settings::from_values(&values?);
         rules::complete(&mut settings, self, side)?;
@@ -167,5 +189,12 @@ impl Options {
     /// What was given for the option with this field name.
     pub(super) fn given(&self, field: &str) -> Option<&Given> {
         TABLE.iter().position(|spec| spec.field == field).and_then(|at| self.given[at].as_ref())
+    }
+
+    /// Gives the option with this field name a value, whatever it had.
+    pub(super) fn give(&mut self, field: &str, given: Given) {
+        if let Some(at) = TABLE.iter().position(|spec| spec.field == field) {
+            self.given[at] = Some(given);
+        }
     }
 }

@@ -49,6 +49,8 @@ macro_rules! choice {
     };
 }
 
+pub(super) use choice;
+
 choice! {
     /// What moves bytes.
     FabricKind {
@@ -56,6 +58,18 @@ choice! {
         Shm = "shm",
         /// RDMA hardware.
         Verbs = "verbs",
+    }
+}
+
+choice! {
+    /// How packets of real RDMA look.
+    RdmaMode {
+        /// InfiniBand.
+        Ib = "ib",
+        /// RDMA over Ethernet frames of their own kind; not routed.
+        RoceV1 = "rocev1",
+        /// RDMA over UDP.
+        RoceV2 = "rocev2",
     }
 }
 

@@ -73,7 +73,12 @@ project's own tests; `RECSTORE_CONFIG` belongs to the host program and is not re
 An option marked *layout* is part of the deployment digest: a client whose value differs from the server's is refused
 when it joins, with both values named.
 
-Some options are checked and change nothing in this release: `rdma-rc-inline-bytes`, those of heartbeat,
+What `deployment-file` names is read when a server or a client is opened, and counts as if its fields had been set by
+name; an option that says something else is refused with both values. All members have a file of the same content, or
+none has one: its digests are compared when they join.
+
+Some options are checked and change nothing in this release: `rdma-rc-inline-bytes`, those that are for
+`verbs` only, those of heartbeat,
 health, harvest and lane rebuild, `rdma-rc-profile-interval-ms`, and `rdma-get-response-mode` on a server. `async-depth` is
 for programs that read it.
 

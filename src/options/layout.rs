@@ -8,7 +8,7 @@ const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
 impl Settings {
     /// Everything that shapes the layout of memory or the routing of keys, as lines of `name=value` with the options'
-    /// names: a refusal names what the user can set. Two processes can
+    /// names, and the digests of the deployment file: a refusal names what the user can set. Two processes can
     /// talk to each other exactly when their texts are equal.
     #[must_use]
     pub fn layout(&self) -> String {
@@ -16,14 +16,22 @@ impl Settings {
         for (spec, value) in TABLE.iter().zip(self.to_values()).filter(|(spec, _)| spec.shapes_layout) {
             text.push_str(&format!("{}={value}\n", spec.name));
         }
+        if let Some(digests) = self.contract {
+            text.push_str(&format!("deployment-file={digests}\n"));
+        }
         text
     }
 
     /// FNV-1a of [`Settings::layout`].
     #[must_use]
     pub fn digest(&self) -> u64 {
-        self.layout().bytes().fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME))
+        fnv_1a(&self.layout())
     }
+}
+
+/// FNV-1a with 64 bits.
+pub(super) fn fnv_1a(text: &str) -> u64 {
+    text.bytes().fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME))
 }
 
 /// The first thing that two layouts disagree on: name, our value, their value. `(absent)` stands for a line that one of
@@ -101,9 +109,8 @@ mod tests {
 
     #[test]
     fn the_digest_is_fnv_1a() {
-        let hash = |text: &str| text.bytes().fold(FNV_OFFSET, |h, b| (h ^ u64::from(b)).wrapping_mul(FNV_PRIME));
-        assert_eq!(hash("a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv_1a("a"), 0xaf63_dc4c_8601_ec8c);
         let settings = settings(&[]);
-        assert_eq!(settings.digest(), hash(&settings.layout()));
+        assert_eq!(settings.digest(), fnv_1a(&settings.layout()));
     }
 }

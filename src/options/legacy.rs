@@ -49,7 +49,7 @@ pub const LEGACY: &[Legacy] = &[
     gone("rdma-adapter-profile", "use rdma-rc-profile-interval-ms"),
     gone("rdma-get-trace", TRACE),
     gone("rdma-get-trace-interval", TRACE),
-    gone("config-path", "no configuration file is read; set the options of the deployment by name"),
+    gone("config-path", "use deployment-file for the deployment; what else it held are options, set by name"),
     gone("use-dram", "the table lives in memory; nothing else is offered"),
     gone("use-local-memcached", "the control plane is served by shard 0; use rdma-control-plane-host and -port"),
     Legacy {

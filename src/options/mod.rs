@@ -5,12 +5,14 @@
 //! docs/options.md, [`Settings`] and the deployment digest are all derived from it.
 //!
 //! There are two entries and they never mix ([`Entry`]): the PetPS entry takes names and values (a host program's flags)
-//! and reads no environment; the op-layer entry takes the environment alone.
+//! and reads no environment; the op-layer entry takes the environment alone. Both can name a deployment file
+//! ([`deployment`]), whose words count as if they had been given with them.
 
 #![forbid(unsafe_code)]
 
 mod bag;
 mod choices;
+pub mod deployment;
 mod document;
 mod environment;
 mod layout;
@@ -18,6 +20,7 @@ mod legacy;
 mod names;
 mod rules;
 mod spec;
+mod subnet;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -25,10 +28,12 @@ mod value;
 
 pub use bag::{Entry, Options};
 pub use choices::{
-    CommitScheme, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel, PutTransferMode, Side,
+    CommitScheme, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel, PutTransferMode, RdmaMode,
+    Side,
 };
 pub use document::{help, markdown};
 pub use layout::layout_difference;
 pub use legacy::{LEGACY, Legacy};
 pub use spec::{Kind, Spec};
+pub use subnet::Subnet;
 pub use table::{Settings, TABLE};

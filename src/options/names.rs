@@ -62,6 +62,16 @@ pub(super) fn unknown(what: &str, prefix: &str, name: &str, spell: fn(&Spec) -> 
     Error::new(Status::UnknownOption, message)
 }
 
+/// The word of a list that was probably meant.
+pub(super) fn nearest_word<'a>(wanted: &str, words: &[&'a str]) -> Option<&'a str> {
+    if wanted.len() > 64 {
+        return None;
+    }
+    let plain = wanted.to_ascii_lowercase();
+    let distances = words.iter().map(|word| (edits(word, &plain), *word));
+    distances.min().filter(|(distance, _)| *distance <= 1 + wanted.len() / 5).map(|(_, word)| word)
+}
+
 fn nearest(wanted: &str) -> Option<&'static Spec> {
     if wanted.len() > 64 {
         return None;

@@ -2,6 +2,7 @@
 
 use super::bag::Options;
 use super::choices::Side;
+use super::subnet::Subnet;
 use super::table::Settings;
 use super::value::Value;
 use crate::error::{Error, Result, Status};
@@ -98,6 +99,16 @@ fn common(s: &Settings) -> Vec<Rule> {
             broken: u64::from(s.slots_per_qp) * 2 > u64::from(s.max_send_wr),
             fields: &["slots_per_qp", "max_send_wr"],
             why: "each slot needs two places of its lane's send queue",
+        },
+        Rule {
+            broken: !s.gid_subnet.is_empty() && s.gid_subnet.parse::<Subnet>().is_err(),
+            fields: &["gid_subnet"],
+            why: "a subnet is an address, a slash and a number of bits, as 10.77.0.0/24 or fd00::/64",
+        },
+        Rule {
+            broken: !s.gid_subnet.is_empty() && s.gid_index.is_some(),
+            fields: &["gid_index", "gid_subnet"],
+            why: "an address is looked for in a subnet only when rdma-gid-index is auto",
         },
         Rule {
             broken: s.cq_depth < s.max_send_wr,

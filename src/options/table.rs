@@ -1,16 +1,17 @@
 //! The table.
 
 use super::choices::{
-    CommitScheme, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel, PutTransferMode,
+    CommitScheme, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel, PutTransferMode, RdmaMode,
 };
+use super::deployment::Digests;
 use super::spec::{Kind, Spec};
 use super::value::{FromValue, Value};
 
 /// Slots hold at most this many payload bytes, so that offsets within a lane's memory stay far from overflow.
 const SLOT_BYTES_MAX: u64 = 1 << 30;
 /// Shards are numbered in 16 bits on the wire; this many processes is also more than one control plane serves.
-const SHARDS_MAX: u64 = 4096;
-const CLIENTS_MAX: u64 = 65_536;
+pub(super) const SHARDS_MAX: u64 = 4096;
+pub(super) const CLIENTS_MAX: u64 = 65_536;
 
 /// From one list of rows: the struct with a typed field per row, the table, and the way between them. A row's comment is
 /// the option's meaning, in the struct's documentation as in every other place.
@@ -20,6 +21,8 @@ macro_rules! option_table {
         #[derive(Clone, Debug, PartialEq)]
         pub struct Settings {
             $($(#[doc = $meaning])+ pub $field: $type,)+
+            /// Digests of the deployment file, when there is one.
+            pub contract: Option<Digests>,
         }
 
         /// All options.
@@ -30,7 +33,7 @@ macro_rules! option_table {
             pub(super) fn from_values(values: &[Value]) -> Settings {
                 let mut values = values.iter();
                 let mut next = || values.next().unwrap_or(&Value::Auto);
-                Settings { $($field: <$type as FromValue>::from_value(next()),)+ }
+                Settings { $($field: <$type as FromValue>::from_value(next()),)+ contract: None }
             }
 
             /// One value per row, in the table's order.
@@ -73,6 +76,23 @@ option_table! {
     /// Bytes that a work request may carry inline; the device may grant less. `verbs` only.
     inline_bytes: u32 = Spec::number("rdma-rc-inline-bytes", "64", 0, 4096).unit("bytes");
 
+    /// RDMA device, as `ibv_devinfo` names it. Empty: the first one that fits. `verbs` only, like all options up to rdma-flow-label.
+    device: String = Spec::new("rdma-device", "", Kind::Name { min_bytes: 0, max_bytes: 63 });
+    /// Port of the device.
+    device_port: u32 = Spec::number("rdma-port", "1", 1, 255);
+    /// How packets look: InfiniBand, RoCE v1 or RoCE v2. All members have the same.
+    rdma_mode: RdmaMode = Spec::choice("rdma-mode", "rocev2", RdmaMode::WORDS);
+    /// Place of the address in the port's table. `auto` (-1): found by type and subnet, again with each connection.
+    gid_index: Option<u32> = Spec::optional("rdma-gid-index", 0, 65_535);
+    /// Subnet of the address when it is found by type, as `10.0.0.0/16`. Empty: any; IPv4 goes first.
+    gid_subnet: String = Spec::new("rdma-gid-subnet", "", Kind::Text { max_bytes: 63 });
+    /// Routers that a packet may pass.
+    hop_limit: u32 = Spec::number("rdma-hop-limit", "64", 1, 255);
+    /// Traffic class of packets (RoCE v2: DSCP and ECN bits).
+    traffic_class: u32 = Spec::number("rdma-traffic-class", "0", 0, 255);
+    /// Flow label of packets.
+    flow_label: u32 = Spec::number("rdma-flow-label", "0", 0, 0xf_ffff);
+
     /// How long a request waits for its answer.
     wait_timeout_ms: u64 = Spec::milliseconds("rdma-wait-timeout-ms", "60000", 1)
         .environment(&["RECSTORE_RDMA_WAIT_TIMEOUT_MS"]);
@@ -95,12 +115,16 @@ option_table! {
     /// Its TCP port. 0 is for shard 0 alone: any free port.
     control_plane_port: u16 = Spec::number("rdma-control-plane-port", "25100", 0, 65_535)
         .environment(&["RECSTORE_RDMA_CONTROL_PLANE_PORT"]);
+    /// File with the secret that all members share, one word of 16 to 256 bytes. Who joins without it is refused. Empty: none is asked for.
+    control_plane_token_file: String = Spec::new("control-plane-token-file", "", Kind::Text { max_bytes: 4095 });
     /// How long start-up and calls to the control plane may take.
     control_plane_timeout_ms: u64 = Spec::milliseconds("rdma-control-plane-timeout-ms", "30000", 1)
         .environment(&["RECSTORE_RDMA_CONTROL_PLANE_TIMEOUT_MS"]);
     /// Keeps runs apart that share a host or a control plane. Empty means `default`.
     namespace: String = Spec::new("rdma-namespace", "default", Kind::Name { min_bytes: 0, max_bytes: 63 })
         .environment(&["RECSTORE_RDMA_RC_NAMESPACE"]);
+    /// The deployment contract, a JSON file (docs/deployment.md). What it says need not be said by options; an option that contradicts it is refused. Empty: none.
+    deployment_file: String = Spec::new("deployment-file", "", Kind::Text { max_bytes: 4095 });
     /// The deployment's name. A member of another deployment is refused.
     deployment_id: String = Spec::new("deployment-id", "reclane", Kind::Name { min_bytes: 1, max_bytes: 63 });
     /// The deployment's epoch; only grows. A member of an older epoch is refused.

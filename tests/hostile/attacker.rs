@@ -27,6 +27,7 @@ pub fn identity(settings: &Settings) -> Identity {
         namespace: settings.namespace.clone(),
         num_shards: settings.num_shards,
         layout: settings.layout(),
+        secret: reclane::control::Secret::default(),
     }
 }
 

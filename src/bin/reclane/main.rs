@@ -1,6 +1,9 @@
 //! The `reclane` command.
 
 mod bench;
+mod deployment;
+mod doctor;
+mod flags;
 mod launch;
 mod options;
 
@@ -20,6 +23,8 @@ enum Action {
     /// List all options of servers and clients: names, bounds, defaults, meaning.
     Options(options::Arguments),
     Launch(Box<launch::Arguments>),
+    Deployment(deployment::Arguments),
+    Doctor(doctor::Arguments),
     /// Measure requests beside what this machine can do at best, as ratios taken in one run.
     Bench(bench::report::Arguments),
     /// What `bench` starts its other processes as.
@@ -37,6 +42,8 @@ fn main() -> ExitCode {
     match Command::parse().action {
         Action::Options(arguments) => options::run(&arguments),
         Action::Launch(arguments) => launch::run(&arguments),
+        Action::Deployment(arguments) => deployment::run(&arguments),
+        Action::Doctor(arguments) => doctor::run(&arguments),
         Action::Bench(arguments) => finish(bench::report::run(&arguments)),
         Action::Child { role, cpu, rest } => finish(bench::child(&role, cpu.parse().ok(), &rest)),
         Action::Version => {

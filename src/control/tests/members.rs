@@ -42,6 +42,31 @@ fn numberless_clients_get_numbers_of_their_own() {
 }
 
 #[test]
+fn who_does_not_hold_the_token_is_refused_by_name_and_learns_nothing_else() {
+    let secret = |text: &str| Secret::received(text.as_bytes().to_vec()).unwrap();
+    let ours = Identity { secret: secret("correct-horse-battery"), ..identity(2) };
+    let guarded = ControlPlane::serve(HOST, 0, &ours).unwrap();
+    let asked = |plane: &ControlPlane, secret: Secret| {
+        // Another layout too: the token is looked at first, so nothing is told of the deployment.
+        let theirs = Identity { secret, layout: "fabric=shm\nslots-per-qp=64\n".to_string(), ..identity(2) };
+        let error = refused(plane, &theirs, &client(0));
+        for hidden in ["correct-horse-battery", "wrong-horse-battery", "slots-per-qp", "32"] {
+            assert!(!error.message.contains(hidden), "{error}");
+        }
+        error
+    };
+    let pid = format!("pid {} on", client(0).pid);
+    for (wrong, part) in [(Secret::default(), "gave none"), (secret("wrong-horse-battery"), "gave another one")] {
+        let error = asked(&guarded, wrong);
+        assert_error(Err::<(), _>(error), Status::DeploymentMismatch, &["the token differs", &pid, part]);
+    }
+    ControlClient::join(HOST, guarded.port(), LONG, &ours, &client(0)).unwrap();
+    let open = plane(2);
+    let error = asked(&open, secret("correct-horse-battery"));
+    assert_error(Err::<(), _>(error), Status::DeploymentMismatch, &["was started without"]);
+}
+
+#[test]
 fn strangers_are_refused_with_the_reason() {
     let plane = plane(2);
     let other = Identity { deployment_id: "else".to_string(), ..identity(2) };

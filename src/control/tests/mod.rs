@@ -24,6 +24,7 @@ fn identity(num_shards: u32) -> Identity {
         namespace: "run-1".to_string(),
         num_shards,
         layout: "fabric=shm\nslots-per-qp=32\n".to_string(),
+        secret: Secret::default(),
     }
 }
 

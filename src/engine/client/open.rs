@@ -61,7 +61,7 @@ pub(super) fn join(settings: &Settings, deadline: Tick) -> Result<(ControlClient
         &settings.control_plane_host,
         settings.control_plane_port,
         deadline.remaining(),
-        &identity(settings),
+        &identity(settings)?,
         &member,
     )?;
     control.wait_servers_ready(deadline.remaining())?;

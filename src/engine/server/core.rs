@@ -75,7 +75,7 @@ impl<F: Fabric> Core<F> {
     pub(super) fn start(fabric: F, settings: &Settings, store: Arc<dyn Store>) -> Result<Core<F>> {
         crate::engine::connect::scheme(&fabric, settings)?;
         let mut settings = settings.clone();
-        let identity = identity(&settings);
+        let identity = identity(&settings)?;
         let plane = if settings.shard_id == 0 {
             Some(ControlPlane::serve(&settings.control_plane_host, settings.control_plane_port, &identity)?)
         } else {

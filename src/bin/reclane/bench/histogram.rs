@@ -53,6 +53,14 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
+    /// Counts what another one has counted too.
+    pub fn merge(&mut self, other: &Histogram) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
+        self.total += other.total;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
     /// The value below which `fraction` (0..=1) of the latencies lie; 0 when there are none.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a fraction of a count
     pub fn quantile(&self, fraction: f64) -> u64 {
@@ -105,5 +113,8 @@ mod tests {
         histogram.record(u64::MAX);
         assert_eq!((histogram.total(), histogram.min(), histogram.quantile(1.0)), (101, 1, u64::MAX));
         assert!(bucket_of(u64::MAX) < BUCKETS);
+        let mut twice = histogram.clone();
+        twice.merge(&histogram);
+        assert_eq!((twice.total(), twice.quantile(0.5), twice.quantile(1.0)), (202, histogram.quantile(0.5), u64::MAX));
     }
 }
