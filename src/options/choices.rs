@@ -60,6 +60,30 @@ choice! {
 }
 
 choice! {
+    /// How packets of real RDMA look.
+    RdmaMode {
+        /// InfiniBand.
+        Ib = "ib",
+        /// RDMA over Ethernet frames of their own kind; not routed.
+        RoceV1 = "rocev1",
+        /// RDMA over UDP.
+        RoceV2 = "rocev2",
+    }
+}
+
+choice! {
+    /// Who vouches for the order in which a device's writes become visible.
+    DataInOrder {
+        /// The device is asked.
+        Auto = "auto",
+        /// The operator.
+        Yes = "yes",
+        /// Nobody.
+        No = "no",
+    }
+}
+
+choice! {
     /// How the reader of a slot knows that all of it has arrived.
     CommitScheme {
         /// The best that the fabric allows, chosen per lane.
