@@ -5,7 +5,7 @@ use crate::fabric::QpAddress;
 use crate::wire::checksum_append;
 
 const MAGIC: u32 = 0x3156_4c52;
-const BYTES: usize = 52;
+const BYTES: usize = 48;
 
 /// What the peer of a connection must know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

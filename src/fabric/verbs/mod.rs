@@ -268,7 +268,7 @@ impl Qp for VerbsQp {
     /// A local act of this side: the devices exchange nothing. So there is no time in which the peer is waited for, but
     /// for the look-up of its hardware address, which the kernel bounds.
     fn connect(&self, peer: &QpAddress, _timeout: Duration) -> Result<()> {
-        VerbsQp::connect(self, peer)
+        self.connect_to(peer)
     }
 
     #[inline]
@@ -285,7 +285,7 @@ impl Qp for VerbsQp {
     }
 
     fn expose(&self, region: &VerbsRegion, _timeout: Duration) -> Result<()> {
-        VerbsQp::expose(self, region)
+        self.also_expose(region)
     }
 
     fn window(&self, _remote: RemoteAddr, _bytes: usize, _access: Access) -> Option<NonNull<u8>> {

@@ -300,7 +300,7 @@ impl VerbsQp {
         self.own_address(&lock(&self.core.control)).encode()
     }
 
-    pub(super) fn connect(&self, peer: &QpAddress) -> Result<()> {
+    pub(super) fn connect_to(&self, peer: &QpAddress) -> Result<()> {
         let mut control = lock(&self.core.control);
         if self.core.state() != QpState::Reset {
             let what = format!("connecting queue pair {} in state {:?}", self.core.number, self.core.state());
@@ -413,7 +413,7 @@ impl VerbsQp {
         Ok(())
     }
 
-    pub(super) fn expose(&self, region: &VerbsRegion) -> Result<()> {
+    pub(super) fn also_expose(&self, region: &VerbsRegion) -> Result<()> {
         may_expose(&self.device, region)?;
         if self.core.state() == QpState::Err {
             let what = format!("queue pair {} has lost its peer", self.core.number);

@@ -38,3 +38,6 @@ mod contract {
     use super::{conformance_suite, open};
     conformance_suite!(open);
 }
+
+mod alone;
+mod pinned;
