@@ -10,6 +10,7 @@
 
 mod channel;
 mod client_lane;
+mod fetch;
 mod pace;
 mod raw;
 mod scan;
@@ -19,6 +20,7 @@ mod signals;
 
 pub use channel::{AcquireError, Channel, Held, Polled, Slot};
 pub use client_lane::{ClientLane, ClientLaneParts};
+pub use fetch::take_completions;
 pub use pace::{Pace, PacePolicy, Turn};
 pub use raw::copy_keys;
 pub(crate) use scan::request_agrees;

@@ -1,6 +1,8 @@
 //! Memory that the library allocated and every shard can reach.
 
 use crate::fabric::shm::ShmRegion;
+#[cfg(feature = "verbs")]
+use crate::fabric::verbs::VerbsRegion;
 use crate::fabric::{Region, RegionAddress};
 use core::ptr::NonNull;
 
@@ -10,6 +12,20 @@ use core::ptr::NonNull;
 pub enum Buffer {
     /// Shared memory.
     Shm(ShmRegion),
+    /// Memory registered with a device.
+    #[cfg(feature = "verbs")]
+    Verbs(VerbsRegion),
+}
+
+/// Does the same on the region of whichever fabric a buffer is of.
+macro_rules! on_region {
+    ($buffer:expr, $region:ident => $body:expr) => {
+        match $buffer {
+            Buffer::Shm($region) => $body,
+            #[cfg(feature = "verbs")]
+            Buffer::Verbs($region) => $body,
+        }
+    };
 }
 
 impl Buffer {
@@ -28,22 +44,18 @@ impl Buffer {
 
 impl Region for Buffer {
     fn base(&self) -> NonNull<u8> {
-        let Buffer::Shm(region) = self;
-        region.base()
+        on_region!(self, region => region.base())
     }
 
     fn bytes(&self) -> usize {
-        let Buffer::Shm(region) = self;
-        region.bytes()
+        on_region!(self, region => region.bytes())
     }
 
     fn lkey(&self) -> u32 {
-        let Buffer::Shm(region) = self;
-        region.lkey()
+        on_region!(self, region => region.lkey())
     }
 
     fn address(&self) -> RegionAddress {
-        let Buffer::Shm(region) = self;
-        region.address()
+        on_region!(self, region => region.address())
     }
 }
