@@ -50,7 +50,8 @@ pub(super) fn scheme<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Schem
     Err(Error::new(
         Status::OptionConflict,
         format!(
-            "commit-scheme={} needs ordered writes, which fabric {} does not promise; use auto",
+            "commit-scheme={} needs ordered writes, which fabric {} does not promise; use auto, or vouch for the device \
+             with rdma-data-in-order=yes",
             scheme.name(),
             F::NAME
         ),

@@ -3,6 +3,17 @@
 //! [`Client`] and [`Server`] are what the C API wraps. Everything else is generic over the fabric and chosen once, when
 //! they are opened.
 
+/// Does the same on the core of whichever fabric a face has.
+macro_rules! on_core {
+    ($face:expr, $core:ident => $body:expr) => {
+        match $face {
+            Face::Shm($core) => $body,
+            #[cfg(feature = "verbs")]
+            Face::Verbs($core) => $body,
+        }
+    };
+}
+
 mod client;
 mod connect;
 mod log;

@@ -11,7 +11,8 @@
 //!   [`Capabilities::ordered_writes`] says so; within one write, the last 8 bytes (8-aligned) become visible last and in
 //!   one piece where [`Capabilities::ordered_within_write`] says so. The reader loads them with Acquire.
 //! - **Protection.** The responder's key, bounds and access are enforced: a violation completes with
-//!   [`WcStatus::RemAccess`] on the requester, and both ends go to ERR.
+//!   [`WcStatus::RemAccess`] on the requester, and both ends go to ERR. The responder's end may show it with its next
+//!   own work only.
 //! - **Vanished peer.** Work to a vanished peer completes with [`WcStatus::RetryExc`] within the provider's budget;
 //!   work behind it completes with [`WcStatus::WrFlush`]; each exactly once. `shm` knows at once.
 //! - **Accounting.** A full send queue is [`PostError::QueueFull`] before anything was posted, never an overflow.
@@ -53,6 +54,9 @@ pub trait Fabric: Debug + Send + Sync + Sized + 'static {
 
     /// The provider's name in options, logs and the deployment digest.
     const NAME: &'static str;
+    /// Whether a peer reaches only what was exposed to it. Where not, it reaches every region of the process with remote
+    /// rights whose key it knows.
+    const EXPOSES_PER_QP: bool = true;
 
     /// What this instance can do.
     fn capabilities(&self) -> Capabilities;

@@ -74,6 +74,18 @@ choice! {
 }
 
 choice! {
+    /// Who vouches for the order in which a device's writes become visible.
+    DataInOrder {
+        /// The device is asked.
+        Auto = "auto",
+        /// The operator.
+        Yes = "yes",
+        /// Nobody.
+        No = "no",
+    }
+}
+
+choice! {
     /// How the reader of a slot knows that all of it has arrived.
     CommitScheme {
         /// The best that the fabric allows, chosen per lane.

@@ -77,8 +77,7 @@ What `deployment-file` names is read when a server or a client is opened, and co
 name; an option that says something else is refused with both values. All members have a file of the same content, or
 none has one: its digests are compared when they join.
 
-Some options are checked and change nothing in this release: `rdma-rc-inline-bytes`, those that are for
-`verbs` only, those of heartbeat,
+Some options are checked and change nothing in this release: those of heartbeat,
 health, harvest and lane rebuild, `rdma-rc-profile-interval-ms`, and `rdma-get-response-mode` on a server. `async-depth` is
 for programs that read it.
 

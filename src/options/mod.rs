@@ -28,8 +28,8 @@ mod value;
 
 pub use bag::{Entry, Options};
 pub use choices::{
-    CommitScheme, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel, PutTransferMode, RdmaMode,
-    Side,
+    CommitScheme, DataInOrder, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel,
+    PutTransferMode, RdmaMode, Side,
 };
 pub use document::{help, markdown};
 pub use layout::layout_difference;

@@ -111,6 +111,11 @@ fn common(s: &Settings) -> Vec<Rule> {
             why: "an address is looked for in a subnet only when rdma-gid-index is auto",
         },
         Rule {
+            broken: s.path_mtu != 0 && !(s.path_mtu >= 256 && s.path_mtu.is_power_of_two()),
+            fields: &["path_mtu"],
+            why: "packets carry 256, 512, 1024, 2048 or 4096 bytes; 0 takes what the port has",
+        },
+        Rule {
             broken: s.cq_depth < s.max_send_wr,
             fields: &["cq_depth", "max_send_wr"],
             why: "a completion queue has room for one lane's send queue at least",

@@ -1,7 +1,8 @@
 //! The table.
 
 use super::choices::{
-    CommitScheme, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel, PutTransferMode, RdmaMode,
+    CommitScheme, DataInOrder, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel,
+    PutTransferMode, RdmaMode,
 };
 use super::deployment::Digests;
 use super::spec::{Kind, Spec};
@@ -76,7 +77,7 @@ option_table! {
     /// Bytes that a work request may carry inline; the device may grant less. `verbs` only.
     inline_bytes: u32 = Spec::number("rdma-rc-inline-bytes", "64", 0, 4096).unit("bytes");
 
-    /// RDMA device, as `ibv_devinfo` names it. Empty: the first one that fits. `verbs` only, like all options up to rdma-flow-label.
+    /// RDMA device, as `ibv_devinfo` names it. Empty: the first one that fits. `verbs` only, like all options up to rdma-data-in-order.
     device: String = Spec::new("rdma-device", "", Kind::Name { min_bytes: 0, max_bytes: 63 });
     /// Port of the device.
     device_port: u32 = Spec::number("rdma-port", "1", 1, 255);
@@ -86,12 +87,26 @@ option_table! {
     gid_index: Option<u32> = Spec::optional("rdma-gid-index", 0, 65_535);
     /// Subnet of the address when it is found by type, as `10.0.0.0/16`. Empty: any; IPv4 goes first.
     gid_subnet: String = Spec::new("rdma-gid-subnet", "", Kind::Text { max_bytes: 63 });
+    /// Largest packet payload; both ends use the smaller one of theirs. 0: what the port has now. Else 256, 512, 1024, 2048 or 4096.
+    path_mtu: u32 = Spec::number("rdma-path-mtu", "0", 0, 4096).unit("bytes");
     /// Routers that a packet may pass.
     hop_limit: u32 = Spec::number("rdma-hop-limit", "64", 1, 255);
     /// Traffic class of packets (RoCE v2: DSCP and ECN bits).
     traffic_class: u32 = Spec::number("rdma-traffic-class", "0", 0, 255);
     /// Flow label of packets.
     flow_label: u32 = Spec::number("rdma-flow-label", "0", 0, 0xf_ffff);
+    /// Service level of packets.
+    service_level: u32 = Spec::number("rdma-service-level", "0", 0, 15);
+    /// How long a device waits for an acknowledgement before it sends again: 4.096 us times 2 to this power.
+    ack_timeout: u32 = Spec::number("rdma-ack-timeout", "14", 1, 31);
+    /// How many times a device sends again before the lane fails. Soft-RoCE takes 7 for ever: there the control plane's verdict ends a lane to a dead peer.
+    retry_cnt: u32 = Spec::number("rdma-retry-cnt", "7", 0, 7);
+    /// How many times a device sends again when the peer has no receive posted. 7: for ever.
+    rnr_retry: u32 = Spec::number("rdma-rnr-retry", "7", 0, 7);
+    /// How long a peer without a receive asks to wait, as the verbs number it (12 is 0.64 ms).
+    min_rnr_timer: u32 = Spec::number("rdma-min-rnr-timer", "12", 0, 31);
+    /// Whether bytes that a device writes become visible in order, which commit scheme `single` needs. `auto` asks the device; `yes` takes it from you, as for adapters on x86 without adaptive routing and without relaxed ordering.
+    data_in_order: DataInOrder = Spec::choice("rdma-data-in-order", "auto", DataInOrder::WORDS);
 
     /// How long a request waits for its answer.
     wait_timeout_ms: u64 = Spec::milliseconds("rdma-wait-timeout-ms", "60000", 1)

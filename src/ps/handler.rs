@@ -231,7 +231,8 @@ impl Handler {
         let place = lane.response_payload(slot, total);
         let chunk_rows = (PROGRESS_BYTES / row_bytes).max(1);
         let grows = h.flags & flags::PROGRESS != 0 && lane.has_windows() && h.key_count > 2 * chunk_rows;
-        if h.flags & flags::DIRECT == 0 {
+        // Without windows the place is a staging area of this side already.
+        if h.flags & flags::DIRECT == 0 && lane.has_windows() {
             self.get_staged(scratch, table, row_bytes, place, total)?;
         } else if grows {
             self.get_growing(lane, slot, h, (table, row_bytes, chunk_rows), place, scratch)?;
@@ -439,7 +440,11 @@ impl Handler {
             } else if indexed || u64::from(buffer.bytes) != total {
                 return Err(RpcStatus::ValueSizeMismatch);
             }
-            client_rows(lane, buffer, Access::REMOTE_READ, &mut scratch.held)?.cast_const()
+            if lane.has_windows() {
+                client_rows(lane, buffer, Access::REMOTE_READ, &mut scratch.held)?.cast_const()
+            } else {
+                lane.fetch(slot, buffer, keys_bytes)?
+            }
         } else {
             let got = u64::from(h.payload_bytes - keys_bytes);
             if got != total {

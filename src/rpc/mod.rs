@@ -11,6 +11,7 @@
 mod channel;
 mod client_lane;
 mod down;
+mod fetch;
 mod pace;
 mod raw;
 mod scan;
@@ -20,6 +21,7 @@ mod signals;
 
 pub use channel::{AcquireError, Channel, Held, Judgement, Slot};
 pub use client_lane::{ClientLane, ClientLaneParts};
+pub use fetch::take_completions;
 pub use pace::{Pace, PacePolicy, Turn};
 pub use raw::copy_keys;
 pub(crate) use scan::request_agrees;

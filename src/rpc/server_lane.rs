@@ -1,17 +1,20 @@
 //! The server's end of one lane.
 
 use super::Scheme;
+use super::fetch::{Fetch, take_completions};
+use super::pace::{Pace, PacePolicy, Turn};
 use super::raw::{checksum_foreign, fetch_to_write, store_header, store_release};
 use super::signals::Signals;
 use crate::fabric::{
-    Access, Completion, Cq, Fabric, Loan, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, Work, WorkOp,
+    Access, Fabric, Loan, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, WcStatus, Work, WorkOp,
 };
 use crate::ids::{ClientId, Incarnation};
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::wire::{
     Geometry, HEADER_BYTES, INLINE_BYTES, InlineWords, Progress, RemoteBuffer, RequestHeader, ResponseHeader,
-    response_checksum, response_offsets,
+    RpcStatus, response_checksum, response_offsets,
 };
+use core::time::Duration;
 
 /// What a lane is made of.
 #[derive(Debug)]
@@ -68,6 +71,11 @@ unsafe impl<F: Fabric> Sync for ServerLane<F> {}
 
 /// Of a large answer only so much is asked for ahead: the rest comes in order, which the processor sees by itself.
 const FETCHED_ANSWER_BYTES: u32 = 256;
+
+/// How long a poll thread waits for rows that it reads from a client: a client that died meanwhile costs the others so
+/// much, once.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(1);
+const FETCH_PACE: PacePolicy = PacePolicy { spins: 2000, yields: u32::MAX, sleep: Duration::ZERO };
 
 /// What the server says to one request.
 #[derive(Clone, Copy, Debug)]
@@ -303,8 +311,42 @@ impl<F: Fabric> ServerLane<F> {
     }
 
     fn harvest(&self) {
-        let mut completions = [Completion::EMPTY; 16];
-        while self.parts.send_cq.poll(&mut completions) == completions.len() {}
+        take_completions::<F>(&self.parts.send_cq);
+    }
+
+    /// Reads memory of the client that a request names, and waits for it: to where the slot's answer is put together,
+    /// for an answer to rows has none itself; or behind the first `used` bytes of the request's payload where that has
+    /// more room. Only without windows.
+    ///
+    /// # Errors
+    /// `BatchTooLarge` when it fits neither place; `InvalidPayload` when the client cannot be reached or did not expose
+    /// that memory: the lane is over then.
+    #[cold]
+    pub fn fetch(&self, slot: u32, buffer: RemoteBuffer, used: u32) -> Result<*const u8, RpcStatus> {
+        let g = &self.parts.geometry;
+        let (place, region) = if buffer.bytes <= g.response_payload_bytes {
+            (self.response_payload(slot, buffer.bytes).cast_const(), self.parts.staging.as_ref())
+        } else if buffer.bytes <= g.request_payload_bytes.saturating_sub(used) {
+            (self.request_payload(slot).wrapping_add(used as usize), Some(&self.parts.requests))
+        } else {
+            return Err(RpcStatus::BatchTooLarge);
+        };
+        let local = [Sge { address: place, bytes: buffer.bytes, lkey: region.map_or(0, Region::lkey) }];
+        let remote = RemoteAddr { address: buffer.address, rkey: buffer.rkey };
+        let fetch = Fetch::begin();
+        self.post(&[Work { wr_id: fetch.wr_id(), op: WorkOp::Read, local: &local, remote, signaled: true }]);
+        let mut pace = Pace::new(FETCH_PACE, FETCH_TIMEOUT);
+        loop {
+            self.harvest();
+            match fetch.outcome() {
+                Some(WcStatus::Success) => return Ok(place),
+                Some(_) => break,
+                None if !self.is_usable() || pace.turn() == Turn::Expired => break,
+                None => {}
+            }
+        }
+        self.fail();
+        Err(RpcStatus::InvalidPayload)
     }
 
     /// Gives receives for immediates back.

@@ -1,6 +1,8 @@
 //! Memory that the library allocated and every shard can reach.
 
 use crate::fabric::shm::ShmRegion;
+#[cfg(feature = "verbs")]
+use crate::fabric::verbs::VerbsRegion;
 use crate::fabric::{Region, RegionAddress};
 use crate::sync::Arc;
 use core::ptr::NonNull;
@@ -19,6 +21,20 @@ pub struct Buffer {
 pub(super) enum Memory {
     /// Shared memory.
     Shm(ShmRegion),
+    /// Memory registered with a device.
+    #[cfg(feature = "verbs")]
+    Verbs(VerbsRegion),
+}
+
+/// Does the same on the region of whichever fabric a buffer is of.
+macro_rules! on_region {
+    ($buffer:expr, $region:ident => $body:expr) => {
+        match &$buffer.memory {
+            Memory::Shm($region) => $body,
+            #[cfg(feature = "verbs")]
+            Memory::Verbs($region) => $body,
+        }
+    };
 }
 
 /// The shards' knowledge of a buffer.
@@ -56,22 +72,18 @@ impl Buffer {
 
 impl Region for Buffer {
     fn base(&self) -> NonNull<u8> {
-        let Memory::Shm(region) = &self.memory;
-        region.base()
+        on_region!(self, region => region.base())
     }
 
     fn bytes(&self) -> usize {
-        let Memory::Shm(region) = &self.memory;
-        region.bytes()
+        on_region!(self, region => region.bytes())
     }
 
     fn lkey(&self) -> u32 {
-        let Memory::Shm(region) = &self.memory;
-        region.lkey()
+        on_region!(self, region => region.lkey())
     }
 
     fn address(&self) -> RegionAddress {
-        let Memory::Shm(region) = &self.memory;
-        region.address()
+        on_region!(self, region => region.address())
     }
 }

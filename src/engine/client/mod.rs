@@ -10,8 +10,12 @@ use buffer::Memory;
 use self::core::Core;
 use super::log::sink;
 use super::{Request, Token};
-use crate::error::{Error, Result, Status};
+#[cfg(not(feature = "verbs"))]
+use crate::error::Error;
+use crate::error::Result;
 use crate::fabric::shm::{Shm, ShmOptions};
+#[cfg(feature = "verbs")]
+use crate::fabric::verbs::{Verbs, VerbsOptions};
 use crate::ids::TableTag;
 use crate::lane::LaneState;
 use crate::observe::Guard;
@@ -64,6 +68,8 @@ pub struct Client {
 #[derive(Debug)]
 enum Face {
     Shm(Core<Shm>),
+    #[cfg(feature = "verbs")]
+    Verbs(Core<Verbs>),
 }
 
 impl Client {
@@ -79,31 +85,32 @@ impl Client {
                 let fabric = Shm::open(shm_options(settings))?;
                 Ok(Client { face: Face::Shm(Core::open(fabric, settings)?), _log: log })
             }
+            #[cfg(feature = "verbs")]
+            FabricKind::Verbs => {
+                let fabric = Verbs::open(&VerbsOptions::from_settings(settings))?;
+                Ok(Client { face: Face::Verbs(Core::open(fabric, settings)?), _log: log })
+            }
+            #[cfg(not(feature = "verbs"))]
             FabricKind::Verbs => Err(verbs_unavailable()),
         }
-    }
-
-    fn shm(&self) -> &Core<Shm> {
-        let Face::Shm(core) = &self.face;
-        core
     }
 
     /// Number of shards.
     #[must_use]
     pub fn num_shards(&self) -> u32 {
-        self.shm().num_shards()
+        on_core!(&self.face, core => core.num_shards())
     }
 
     /// The number by which the deployment knows this client.
     #[must_use]
     pub fn client_id(&self) -> u32 {
-        self.shm().client_id()
+        on_core!(&self.face, core => core.client_id())
     }
 
     /// The shard that owns a key.
     #[must_use]
     pub fn shard_of(&self, key: u64) -> u32 {
-        self.shm().ps().shard_of(key)
+        on_core!(&self.face, core => core.ps().shard_of(key))
     }
 
     /// f32 elements of a row of a table known to this client.
@@ -111,7 +118,7 @@ impl Client {
     /// # Errors
     /// `UnknownTable`.
     pub fn dim(&self, table: TableTag) -> Result<u32> {
-        self.shm().ps().dim(table)
+        on_core!(&self.face, core => core.ps().dim(table))
     }
 
     /// Creates a table on all shards, or finds it again; all must give the same tag.
@@ -120,7 +127,7 @@ impl Client {
     /// `InvalidArgument` for a bad spec; `InvalidPayload` when a table of this name exists with another spec;
     /// `DeploymentMismatch` when shards disagree about the tag.
     pub fn init_table(&self, spec: &TableSpec) -> Result<TableTag> {
-        self.shm().init_table(spec)
+        on_core!(&self.face, core => core.init_table(spec))
     }
 
     /// Starts a request.
@@ -133,7 +140,7 @@ impl Client {
     #[inline]
     pub unsafe fn submit(&self, request: &Request<'_>) -> Result<Token> {
         // SAFETY: as the caller vouches.
-        unsafe { self.shm().submit(request) }
+        on_core!(&self.face, core => unsafe { core.submit(request) })
     }
 
     /// Submits, waits and revokes in one call.
@@ -146,7 +153,7 @@ impl Client {
     #[inline]
     pub unsafe fn call(&self, request: &Request<'_>) -> Result<()> {
         // SAFETY: as the caller vouches.
-        unsafe { self.shm().call(request) }
+        on_core!(&self.face, core => unsafe { core.call(request) })
     }
 
     /// Whether the request is done, well or not. Never blocks.
@@ -155,7 +162,7 @@ impl Client {
     /// `StaleToken`, `Busy`.
     #[inline]
     pub fn query(&self, token: Token) -> Result<bool> {
-        self.shm().ps().query(token)
+        on_core!(&self.face, core => core.ps().query(token))
     }
 
     /// Waits until the request is done.
@@ -164,7 +171,7 @@ impl Client {
     /// As [`PsClient::wait`](crate::ps::client::PsClient::wait).
     #[inline]
     pub fn wait(&self, token: Token, timeout: Option<Duration>) -> Result<()> {
-        self.shm().ps().wait(token, timeout)
+        on_core!(&self.face, core => core.ps().wait(token, timeout))
     }
 
     /// The rows of an in-place GET.
@@ -173,7 +180,7 @@ impl Client {
     /// As [`PsClient::borrow`](crate::ps::client::PsClient::borrow).
     #[inline]
     pub fn borrow(&self, token: Token) -> Result<Borrowed> {
-        self.shm().ps().borrow(token)
+        on_core!(&self.face, core => core.ps().borrow(token))
     }
 
     /// Gives the request's slots back.
@@ -182,7 +189,7 @@ impl Client {
     /// `StaleToken`, `Busy`.
     #[inline]
     pub fn revoke(&self, token: Token) -> Result<()> {
-        self.shm().ps().revoke(token)
+        on_core!(&self.face, core => core.ps().revoke(token))
     }
 
     /// A word to the stores of all shards.
@@ -190,7 +197,7 @@ impl Client {
     /// # Errors
     /// The error names each shard that failed; the others have been asked too.
     pub fn command(&self, command: &Command) -> Result<()> {
-        self.shm().command(command)
+        on_core!(&self.face, core => core.command(command))
     }
 
     /// Waits until `participants` members have come to the barrier of this name.
@@ -198,7 +205,7 @@ impl Client {
     /// # Errors
     /// `StartupTimeout`-like expiry, or the name of a participant that died.
     pub fn barrier(&self, name: &str, participants: u32, timeout: Duration) -> Result<()> {
-        self.shm().barrier(name, participants, timeout)
+        on_core!(&self.face, core => core.barrier(name, participants, timeout))
     }
 
     /// Allocates memory that every shard can reach: GETs land in it, PUT-v2 `read` takes rows from it.
@@ -206,9 +213,19 @@ impl Client {
     /// # Errors
     /// CONTEXT statuses; `ShardUnreachable`.
     pub fn allocate_buffer(&self, bytes: usize) -> Result<Buffer> {
-        let region = self.shm().allocate_buffer(bytes)?;
-        let give_back = self.shm().giver_back(&region);
-        Ok(Buffer::new(Memory::Shm(region), give_back))
+        match &self.face {
+            Face::Shm(core) => {
+                let region = core.allocate_buffer(bytes)?;
+                let give_back = core.giver_back(&region);
+                Ok(Buffer::new(Memory::Shm(region), give_back))
+            }
+            #[cfg(feature = "verbs")]
+            Face::Verbs(core) => {
+                let region = core.allocate_buffer(bytes)?;
+                let give_back = core.giver_back(&region);
+                Ok(Buffer::new(Memory::Verbs(region), give_back))
+            }
+        }
     }
 
     /// What a lane is doing.
@@ -216,13 +233,13 @@ impl Client {
     /// # Errors
     /// `InvalidArgument` when there is no such shard or lane.
     pub fn lane(&self, shard: u32, lane: u32) -> Result<LaneInfo> {
-        self.shm().lane(shard, lane)
+        on_core!(&self.face, core => core.lane(shard, lane))
     }
 
     /// What the client has now.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
-        self.shm().stats()
+        on_core!(&self.face, core => core.stats())
     }
 
     /// Waits until no request is under way, then leaves the deployment.
@@ -230,7 +247,7 @@ impl Client {
     /// # Errors
     /// `Busy` when requests are still under way at the end of `timeout`; it can be called again.
     pub fn shutdown(&self, timeout: Duration) -> Result<()> {
-        self.shm().shutdown(timeout)
+        on_core!(&self.face, core => core.shutdown(timeout))
     }
 }
 
@@ -238,14 +255,10 @@ pub(super) fn shm_options(settings: &Settings) -> ShmOptions {
     ShmOptions { huge_pages: settings.huge_pages, numa_id: settings.numa_id }
 }
 
-/// Why `fabric=verbs` cannot be had: first what this host lacks, then what this release does.
+/// Why `fabric=verbs` cannot be had.
+#[cfg(not(feature = "verbs"))]
 pub(super) fn verbs_unavailable() -> Box<Error> {
-    #[cfg(feature = "verbs")]
-    let found = match crate::fabric::verbs::device_count() {
-        Ok(devices) => format!("this host shows {devices} RDMA devices, but this release has no provider for them yet"),
-        Err(error) => error.message,
-    };
-    #[cfg(not(feature = "verbs"))]
-    let found = "this build has no verbs feature";
-    Error::new(Status::FabricUnavailable, format!("fabric=verbs: {found}; use fabric=shm for processes of one host"))
+    let why =
+        "fabric=verbs: this build has no verbs feature; build with it, or use fabric=shm for processes of one host";
+    Error::new(crate::error::Status::FabricUnavailable, why)
 }

@@ -6,10 +6,14 @@ mod poller;
 mod queue;
 
 use self::core::Core;
-use super::client::{shm_options, verbs_unavailable};
+use super::client::shm_options;
+#[cfg(not(feature = "verbs"))]
+use super::client::verbs_unavailable;
 use super::log::sink;
 use crate::error::Result;
 use crate::fabric::shm::Shm;
+#[cfg(feature = "verbs")]
+use crate::fabric::verbs::{Verbs, VerbsOptions};
 use crate::observe::Guard;
 use crate::options::{FabricKind, Settings};
 use crate::ps::{HandlerCounts, Store};
@@ -44,6 +48,8 @@ pub struct Server {
 #[derive(Debug)]
 enum Face {
     Shm(Core<Shm>),
+    #[cfg(feature = "verbs")]
+    Verbs(Core<Verbs>),
 }
 
 impl Server {
@@ -62,6 +68,12 @@ impl Server {
                 let fabric = Shm::open(shm_options(settings))?;
                 Ok(Server { face: Face::Shm(Core::start(fabric, settings, store)?), _log: log })
             }
+            #[cfg(feature = "verbs")]
+            FabricKind::Verbs => {
+                let fabric = Verbs::open(&VerbsOptions::from_settings(settings))?;
+                Ok(Server { face: Face::Verbs(Core::start(fabric, settings, store)?), _log: log })
+            }
+            #[cfg(not(feature = "verbs"))]
             FabricKind::Verbs => Err(verbs_unavailable()),
         }
     }
@@ -74,21 +86,16 @@ impl Server {
         if threads == 1 { 1 } else { threads + 1 }
     }
 
-    fn shm(&self) -> &Core<Shm> {
-        let Face::Shm(core) = &self.face;
-        core
-    }
-
     /// The port of the control plane, if this shard hosts it.
     #[must_use]
     pub fn control_plane_port(&self) -> Option<u16> {
-        self.shm().control_plane_port()
+        on_core!(&self.face, core => core.control_plane_port())
     }
 
     /// What the server has done and has now.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        self.shm().stats()
+        on_core!(&self.face, core => core.stats())
     }
 
     /// Says that the shard is draining, executes what was committed, ends all threads, and leaves. Called again, it does
@@ -97,6 +104,6 @@ impl Server {
     /// # Errors
     /// `Busy` when a handler did not return within `timeout`; it can be called again.
     pub fn stop(&self, timeout: Duration) -> Result<()> {
-        self.shm().stop(timeout)
+        on_core!(&self.face, core => core.stop(timeout))
     }
 }

@@ -5,7 +5,7 @@ use super::queue::{Job, Queue};
 use crate::fabric::{Fabric, Waker};
 use crate::ids::{ClientId, Incarnation};
 use crate::ps::{Handler, HandlerCounts, Scratch};
-use crate::rpc::{READY_MAX, Ready, Scanner, ServerLane};
+use crate::rpc::{READY_MAX, Ready, Scanner, ServerLane, take_completions};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
 use crate::wire::Op;
 use core::time::Duration;
@@ -310,6 +310,8 @@ impl<F: Fabric> Poller<F> {
 
     #[cold]
     fn drop_unusable(&mut self) {
+        // A device tells of a broken connection by completions only.
+        self.mailbox.stations.iter().for_each(|station| take_completions::<F>(&station.send));
         self.retain(|lane| lane.is_usable());
     }
 

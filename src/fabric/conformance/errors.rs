@@ -79,9 +79,12 @@ pub fn every_violation_ends_both_sides<F: Fabric>(open: &impl Open<F>) {
     for op in OPS {
         for remote in [
             RemoteAddr { rkey: pair.b.at(0).rkey.wrapping_add(1), ..pair.b.at(0) },
-            RemoteAddr { address: hidden.iova, rkey: hidden.rkey },
             RemoteAddr { address: hidden.iova, rkey: pair.b.at(0).rkey },
+            RemoteAddr { address: hidden.iova, rkey: hidden.rkey },
         ] {
+            if remote.rkey == hidden.rkey && !F::EXPOSES_PER_QP {
+                continue;
+            }
             refused(&pair, op, 8, remote);
             renew(&pair);
         }

@@ -1,0 +1,239 @@
+//! Registered memory.
+
+use super::device::Device;
+use super::sys::{code, ibv_mr};
+use crate::error::{Error, Result, Status};
+use crate::fabric::{Access, Region, RegionAddress};
+use crate::options::HugePages;
+use crate::sync::{Arc, Ordering};
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use std::io;
+
+const PAGE_BYTES: usize = 4096;
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Registered memory of the verbs provider: private pages of this process, pinned while it lives.
+#[derive(Clone, Debug)]
+pub struct VerbsRegion(Arc<Registered>);
+
+#[derive(Debug)]
+struct Registered {
+    base: NonNull<u8>,
+    /// What was asked for and is registered.
+    bytes: usize,
+    mapped_bytes: usize,
+    mr: NonNull<ibv_mr>,
+    lkey: u32,
+    rkey: u32,
+    access: Access,
+    device: Arc<Device>,
+}
+
+// SAFETY: an address range and a handle that any thread may use; access goes through raw pointers and atomics.
+unsafe impl Send for Registered {}
+// SAFETY: as above.
+unsafe impl Sync for Registered {}
+
+/// The rights of the verbs. Never relaxed ordering: what a slot's reader sees first must be the data.
+pub(super) fn rights(access: Access, has_atomics: bool) -> u32 {
+    let right = |needed, bit| if access.allows(needed) { bit } else { 0 };
+    code::ACCESS_LOCAL_WRITE
+        | right(Access::REMOTE_WRITE, code::ACCESS_REMOTE_WRITE)
+        | right(Access::REMOTE_READ, code::ACCESS_REMOTE_READ)
+        | if has_atomics { right(Access::REMOTE_ATOMIC, code::ACCESS_REMOTE_ATOMIC) } else { 0 }
+}
+
+impl VerbsRegion {
+    /// Allocates zeroed memory and registers it under its own address.
+    pub(super) fn allocate(device: &Arc<Device>, bytes: usize, access: Access, huge: HugePages) -> Result<VerbsRegion> {
+        if bytes == 0 {
+            return Err(Error::new(Status::InvalidArgument, "verbs: a region of 0 bytes"));
+        }
+        let (base, mapped_bytes) = map(bytes, huge)?;
+        match register(device, base, bytes, access) {
+            Ok(mr) => {
+                // SAFETY: the registration is alive.
+                let (lkey, rkey) = unsafe { ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey) };
+                device.registered_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+                let device = Arc::clone(device);
+                Ok(VerbsRegion(Arc::new(Registered { base, bytes, mapped_bytes, mr, lkey, rkey, access, device })))
+            }
+            Err(error) => {
+                let refused = why_not_registered(device, bytes, &error);
+                // SAFETY: mapped above, and nobody has it.
+                unsafe { libc::munmap(base.as_ptr().cast(), mapped_bytes) };
+                Err(refused)
+            }
+        }
+    }
+
+    /// The device that it is registered with.
+    pub(super) fn is_of(&self, device: &Arc<Device>) -> bool {
+        Arc::ptr_eq(&self.0.device, device)
+    }
+
+    /// Whether a peer can do anything with it.
+    pub(super) fn is_remote(&self) -> bool {
+        self.0.access != Access::LOCAL
+    }
+}
+
+fn map(bytes: usize, huge: HugePages) -> Result<(NonNull<u8>, usize)> {
+    let unit = if huge == HugePages::On { HUGE_PAGE_BYTES } else { PAGE_BYTES };
+    let too_large = || Error::new(Status::InvalidArgument, format!("verbs: a region of {bytes} bytes"));
+    let mapped = bytes.checked_next_multiple_of(unit).ok_or_else(too_large)?;
+    let large = if huge == HugePages::On { libc::MAP_HUGETLB } else { 0 };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | large;
+    // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+    let address =
+        unsafe { libc::mmap(core::ptr::null_mut(), mapped, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    if address == libc::MAP_FAILED {
+        let hint = if huge == HugePages::On { " on huge pages (huge-pages=on; see vm.nr_hugepages)" } else { "" };
+        let what = format!("verbs: {bytes} bytes of memory{hint}");
+        return Err(Error::os(what, &io::Error::last_os_error()));
+    }
+    let advise = |advice| {
+        // SAFETY: the range is the mapping just made; advice changes no content.
+        let _ = unsafe { libc::madvise(address, mapped, advice) };
+    };
+    if huge == HugePages::Auto && mapped >= HUGE_PAGE_BYTES {
+        advise(libc::MADV_HUGEPAGE);
+    }
+    // A forked child gets none of it: with copy-on-write the parent could end up on other pages than the device writes.
+    advise(libc::MADV_DONTFORK);
+    let base = NonNull::new(address.cast::<u8>()).ok_or_else(too_large)?;
+    Ok((base, mapped))
+}
+
+fn register(device: &Device, base: NonNull<u8>, bytes: usize, access: Access) -> io::Result<NonNull<ibv_mr>> {
+    let library = device.context.library;
+    let (pd, start) = (device.pd.as_ptr(), base.as_ptr().cast::<c_void>());
+    let iova = base.addr().get() as u64;
+    let rights = rights(access, device.limits.has_atomics);
+    // SAFETY: the domain lives and the range is mapped until the registration is gone.
+    let mr = unsafe {
+        if let Some(register) = library.reg_mr_iova2 {
+            register(pd, start, bytes, iova, rights)
+        } else if let Some(register) = library.reg_mr_iova {
+            register(pd, start, bytes, iova, rights.cast_signed())
+        } else {
+            (library.reg_mr)(pd, start, bytes, rights.cast_signed())
+        }
+    };
+    NonNull::new(mr).ok_or_else(io::Error::last_os_error)
+}
+
+/// Memory that a process may pin, in bytes; None when there is no limit.
+fn memlock_limit() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is ours.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } == 0;
+    (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+fn why_not_registered(device: &Device, bytes: usize, error: &io::Error) -> Box<Error> {
+    let had = device.registered_bytes.load(Ordering::Relaxed);
+    explain(device.name(), (bytes, had), memlock_limit(), (device.limits.mrs, device.limits.mr_bytes), error)
+}
+
+/// In words: which limit it was, how much there is, how much is needed, how to raise it.
+fn explain(
+    name: &str,
+    (bytes, had): (usize, u64),
+    memlock: Option<u64>,
+    (mrs, mr_bytes): (i32, u64),
+    error: &io::Error,
+) -> Box<Error> {
+    let needed = had + bytes as u64;
+    let what = format!("{name}: registering {bytes} bytes, with {had} registered before");
+    let mut refused = Error::os(what, error);
+    match (error.raw_os_error(), memlock) {
+        (Some(libc::ENOMEM | libc::EPERM | libc::EAGAIN), Some(limit)) if needed > limit => {
+            refused.status = Status::ResourceLimit;
+            refused.message = format!(
+                "{}; the limit of locked memory is {limit} bytes and {needed} are needed: raise it with 'ulimit -l {}' or \
+                 'unlimited', in /etc/security/limits.conf (memlock), with LimitMEMLOCK=infinity for a systemd unit, or \
+                 --ulimit memlock=-1 for a container; or make slots smaller (rdma-rc-request-slot-bytes, \
+                 rdma-rc-response-slot-bytes) or fewer (qps-per-client-per-shard)",
+                refused.message,
+                needed.div_ceil(1024)
+            );
+        }
+        (Some(libc::ENOMEM | libc::EINVAL | libc::ENOSPC), _) => {
+            refused.status = Status::ResourceLimit;
+            refused.message = format!(
+                "{}; the device takes {mrs} regions of at most {mr_bytes} bytes; make slots smaller \
+                 (rdma-rc-request-slot-bytes, rdma-rc-response-slot-bytes), or see that memory is free",
+                refused.message
+            );
+        }
+        _ => {}
+    }
+    refused
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.device.registered_bytes.fetch_sub(self.bytes as u64, Ordering::Relaxed);
+        // SAFETY: made by `register` and given back once.
+        if unsafe { (self.device.context.library.dereg_mr)(self.mr.as_ptr()) } == 0 {
+            // SAFETY: exactly the range that was mapped; the device cannot reach it any more.
+            unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
+        }
+        // Otherwise the device may still write there: the pages stay.
+    }
+}
+
+impl Region for VerbsRegion {
+    fn base(&self) -> NonNull<u8> {
+        self.0.base
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+
+    fn lkey(&self) -> u32 {
+        self.0.lkey
+    }
+
+    fn address(&self) -> RegionAddress {
+        RegionAddress {
+            iova: self.0.base.addr().get() as u64,
+            bytes: self.0.bytes as u64,
+            rkey: self.0.rkey,
+            access: self.0.access,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_memory_is_ever_of_relaxed_order() {
+        for bits in 0..=Access::ALL.0 {
+            for has_atomics in [false, true] {
+                assert_eq!(rights(Access(bits), has_atomics) & code::ACCESS_RELAXED_ORDERING, 0);
+            }
+        }
+        assert_eq!(rights(Access::LOCAL, true), code::ACCESS_LOCAL_WRITE);
+        assert_eq!(rights(Access::REMOTE_ATOMIC, false), code::ACCESS_LOCAL_WRITE);
+    }
+
+    #[test]
+    fn a_refusal_names_the_limit_and_what_is_needed() {
+        let no_memory = io::Error::from_raw_os_error(libc::ENOMEM);
+        let locked = explain("d", (8 << 20, 1 << 20), Some(8 << 20), (9, 9), &no_memory);
+        assert_eq!(locked.status, Status::ResourceLimit);
+        for word in ["limit of locked memory is 8388608", "9437184 are needed", "ulimit -l 9216", "LimitMEMLOCK"] {
+            assert!(locked.message.contains(word), "{word}: {}", locked.message);
+        }
+        let device = explain("d", (8 << 20, 0), None, (77, 4096), &no_memory);
+        assert!(device.message.contains("takes 77 regions of at most 4096 bytes"), "{}", device.message);
+        let other = explain("d", (1, 0), None, (1, 1), &io::Error::from_raw_os_error(libc::EIO));
+        assert_eq!(other.status, Status::OsError);
+    }
+}

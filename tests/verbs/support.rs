@@ -1,0 +1,102 @@
+//! A deployment on the devices under test.
+
+use reclane::engine::{Client, Request, Rows, Server, Target};
+use reclane::ids::TableTag;
+use reclane::options::{Options, Settings, Side};
+use reclane::sync::Arc;
+use reclane::sync::{AtomicU32, Ordering};
+use reclane::wire::payload::{Optimizer, TableSpec};
+
+pub type Changes = Vec<(String, String)>;
+
+pub fn devices() -> Vec<String> {
+    let names = std::env::var("RECLANE_TEST_DEVICES").expect("RECLANE_TEST_DEVICES names the devices to test on");
+    names.split(',').map(str::to_owned).collect()
+}
+
+/// Options of one side: the device is the side's.
+pub fn settings(changes: &Changes, side: Side) -> Settings {
+    let all = devices();
+    let device = if side == Side::Server { &all[0] } else { &all[all.len() - 1] };
+    let mut options = Options::new();
+    options.set("rdma-device", device).expect("a device");
+    for (name, value) in changes {
+        options.set(name, value).expect("a valid option");
+    }
+    options.settings(side).expect("valid options")
+}
+
+pub struct Deployment {
+    pub servers: Vec<Server>,
+    /// Options of a client of it.
+    pub changes: Changes,
+}
+
+impl Deployment {
+    pub fn start(shards: u32, changes: &[(&str, &str)]) -> Deployment {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("verbs-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let mut all: Changes = vec![
+            ("rdma-control-plane-port".into(), "0".into()),
+            ("rdma-namespace".into(), name),
+            ("fabric".into(), "verbs".into()),
+            ("num-server-processes".into(), shards.to_string()),
+            ("qps-per-client-per-shard".into(), "4".into()),
+            ("request-slot-bytes".into(), "65536".into()),
+            ("response-slot-bytes".into(), "65536".into()),
+        ];
+        all.extend(changes.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let mut servers = Vec::new();
+        for shard in 0..shards {
+            let mut mine = all.clone();
+            mine.push(("shard-id".into(), shard.to_string()));
+            let settings = settings(&mine, Side::Server);
+            let store = reclane::engine::builtin_store(&settings).expect("a store");
+            let server = Server::start(&settings, Arc::new(store)).expect("a server");
+            if let Some(port) = server.control_plane_port() {
+                all[0].1 = port.to_string();
+            }
+            servers.push(server);
+        }
+        Deployment { servers, changes: all }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::open(&settings(&self.changes, Side::Client)).expect("a client")
+    }
+}
+
+pub fn table(client: &Client, name: &str, dim: u32) -> TableTag {
+    let spec = TableSpec {
+        name: name.to_owned(),
+        num_embeddings: 10_000,
+        dim,
+        optimizer: Optimizer::Sgd,
+        learning_rate: 0.5,
+        epsilon: 0.0,
+        initial_accumulator: 0.0,
+    };
+    client.init_table(&spec).expect("a table")
+}
+
+pub fn get(client: &Client, table: TableTag, keys: &[u64], dim: usize) -> Vec<f32> {
+    let mut rows = vec![-1.0_f32; keys.len() * dim];
+    let target = Target::Memory { rows: rows.as_mut_ptr(), capacity: rows.len() };
+    // SAFETY: what the request points to outlives the call, which returns when it is over.
+    unsafe { client.call(&Request::Get { table, keys, target }) }.expect("a GET");
+    rows
+}
+
+pub fn put(client: &Client, table: TableTag, keys: &[u64], rows: &[f32]) {
+    let rows = Rows::Flat { rows: rows.as_ptr(), count: rows.len() };
+    // SAFETY: what the request points to outlives the call, which returns when it is over.
+    unsafe { client.call(&Request::Put { table, keys, rows }) }.expect("a PUT");
+}
+
+pub fn value(key: u64, column: usize) -> f32 {
+    (key * 31 + column as u64) as f32
+}
+
+pub fn rows_of(keys: &[u64], dim: usize) -> Vec<f32> {
+    keys.iter().flat_map(|key| (0..dim).map(|column| value(*key, column))).collect()
+}
