@@ -226,7 +226,10 @@ fn open(library: &'static Library, device: NonNull<ibv_device>) -> core::result:
     // SAFETY: the list that the device is in is alive.
     let raw = NonNull::new(unsafe { (library.open_device)(device.as_ptr()) });
     let error = io::Error::last_os_error();
-    raw.map(|raw| Context { library, raw, name }).ok_or_else(|| why_not_opened(&node, &error))
+    raw.map(|raw| Context { library, raw, name }).ok_or_else(|| {
+        // The library tries other ways and reports the last one's failure; the file itself knows better.
+        why_not_opened(&node, &std::fs::File::options().read(true).write(true).open(&node).err().unwrap_or(error))
+    })
 }
 
 fn why_not_opened(node: &str, error: &io::Error) -> String {
