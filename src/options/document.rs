@@ -73,7 +73,7 @@ project's own tests; `RECSTORE_CONFIG` belongs to the host program and is not re
 An option marked *layout* is part of the deployment digest: a client whose value differs from the server's is refused
 when it joins, with both values named.
 
-Some options are checked and change nothing in this release: `numa-id`, `rdma-rc-inline-bytes`, those of heartbeat,
+Some options are checked and change nothing in this release: `numa-id`, those of heartbeat,
 health, harvest and lane rebuild, `rdma-rc-profile-interval-ms`, and `rdma-get-response-mode` on a server. `async-depth` is
 for programs that read it.
 
