@@ -216,18 +216,25 @@ machine_options=(-nodefaults -no-user-config -display none -monitor none -no-reb
     "${accelerator[@]}" -kernel "$kernel/vmlinuz" -initrd "$kernel/initrd"
     -append "console=ttyS0 quiet panic=-1 mitigations=off nokaslr random.trust_cpu=on"
     -chardev "file,id=console,path=$run/console" -serial chardev:console -device virtio-serial-pci
-    -chardev "stdio,id=output,signal=off" -device "virtserialport,chardev=output,name=output"
+    -chardev "file,id=output,path=$run/output" -device "virtserialport,chardev=output,name=output"
     -virtfs "local,path=/,mount_tag=all,security_model=none,readonly=on,multidevs=remap"
     -virtfs "local,path=$run/control,mount_tag=control,security_model=none")
 for at in "${!shares[@]}"; do
     machine_options+=(-virtfs "local,path=${shares[$at]},mount_tag=share$at,security_model=none,multidevs=remap")
 done
+# A pipe with a reader of its own: QEMU takes the end of its standard input for the end of both directions.
+mkfifo "$run/output"
 for attempt in first second; do
+    cat "$run/output" &
+    reader=$!
     timeout -k 5 "$seconds" qemu-system-x86_64 "${machine_options[@]}" </dev/null 2>"$run/qemu" &
     machine=$!
     wait "$machine"
     ended=$?
     machine=
+    # Opened once here, so that the reader ends also when QEMU never got so far.
+    : 1<>"$run/output"
+    wait "$reader"
     # A machine that ended by itself before it was ready is started once more.
     [ $attempt = first ] && [ $ended -eq 0 ] && [ ! -e "$run/control/ready" ] && [ ! -e "$run/control/trouble" ] || break
 done
