@@ -21,7 +21,8 @@ static inline reclane_status set_number(reclane_options* options, const char* na
     return reclane_options_set(options, name, text, error);
 }
 
-/* What the environment says about every deployment of these tests, as name=value with blanks between: another fabric. */
+/* What the environment says about every deployment of these tests, as name=value with blanks between: another fabric.
+ */
 static inline reclane_status given_options(reclane_options* options, reclane_error* error) {
     const char* given = getenv("RECLANE_CTEST_OPTIONS");
     char text[512], *rest = text;
