@@ -23,7 +23,7 @@ fn serve(changes: &Changes) {
 }
 
 /// The port that a shard tells, and the rest of its output, which stays open: it goes on to write.
-fn port_of(child: &mut std::process::Child) -> (String, impl Iterator<Item = String>) {
+fn port_of(child: &mut std::process::Child) -> (String, impl Iterator<Item = String> + use<>) {
     let lines = BufReader::new(child.stdout.take().expect("output")).lines();
     let mut lines = lines.map_while(Result::ok);
     let line = lines.by_ref().find_map(|line| line.find(MARK).map(|at| line[at + MARK.len()..].to_owned()));
