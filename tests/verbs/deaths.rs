@@ -7,7 +7,6 @@ use reclane::error::Status;
 use reclane::options::Side;
 use reclane::sync::Arc;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::time::Instant;
 
 const MARK: &str = "port:";
 const DIM: usize = 4;
@@ -60,13 +59,13 @@ fn kill(test: &str, more: &[(&str, &str)]) -> Option<Status> {
     let mut second = child("1", test, &with_shard(&changes, "1"));
     let (_, _second_output) = port_of(&mut second);
     let client = Client::open(&settings(&changes, Side::Client)).expect("a client");
-    let table = table(&client, "t", DIM as u32);
+    let table = table(&client, "t", DIM);
     let keys: Vec<u64> = (0..20).collect();
     let rows = rows_of(&keys, DIM);
     put(&client, table, &keys, &rows);
     assert_eq!(get(&client, table, &keys, DIM), rows);
     second.kill().expect("kill");
-    let killed = Instant::now();
+    let killed = reclane::time::now();
     second.wait().expect("its end");
     let mut answer = vec![0.0_f32; DIM];
     let error = loop {
@@ -76,7 +75,7 @@ fn kill(test: &str, more: &[(&str, &str)]) -> Option<Status> {
             break error;
         }
     };
-    println!("the request failed {} ms after the kill: {error}", killed.elapsed().as_millis());
+    println!("the request failed {} ms after the kill: {error}", reclane::time::now().since_ns(killed) / 1_000_000);
     // The other shard does not mind.
     assert_eq!(get(&client, table, &[0, 2, 4], DIM), rows_of(&[0, 2, 4], DIM));
     drop(client);
