@@ -2,6 +2,8 @@
 #ifndef CLUSTER_H
 #define CLUSTER_H
 
+#include <stdlib.h>
+
 #include "check.h"
 
 #define SHARDS_MAX 4
@@ -17,6 +19,26 @@ static inline reclane_status set_number(reclane_options* options, const char* na
     char text[24];
     snprintf(text, sizeof text, "%lu", value);
     return reclane_options_set(options, name, text, error);
+}
+
+/* What the environment says about every deployment of these tests, as name=value with blanks between: another fabric.
+ */
+static inline reclane_status given_options(reclane_options* options, reclane_error* error) {
+    const char* given = getenv("RECLANE_CTEST_OPTIONS");
+    char text[512], *rest = text;
+    if (given == NULL)
+        return RECLANE_STATUS_OK;
+    snprintf(text, sizeof text, "%s", given);
+    for (char* pair = strtok_r(rest, " ", &rest); pair != NULL; pair = strtok_r(NULL, " ", &rest)) {
+        char* value = strchr(pair, '=');
+        if (value == NULL)
+            continue;
+        *value++ = '\0';
+        reclane_status status = reclane_options_set(options, pair, value, error);
+        if (status != RECLANE_STATUS_OK)
+            return status;
+    }
+    return RECLANE_STATUS_OK;
 }
 
 /* Small slots, so that batches of some hundred keys are split. */
@@ -36,6 +58,8 @@ static inline reclane_status cluster_options(unsigned shards, reclane_options** 
         status = set_number(*options, "request-slot-bytes", 4096, error);
     if (status == RECLANE_STATUS_OK)
         status = set_number(*options, "response-slot-bytes", 4096, error);
+    if (status == RECLANE_STATUS_OK)
+        status = given_options(*options, error);
     return status;
 }
 

@@ -22,14 +22,21 @@
     X(cq_depth, "completion queue depth")                                                             \
     X(max_send_wr, "send queue depth of a lane")                                                      \
     X(rdma_rc_inline_bytes, "bytes that a work request may carry inline")                             \
-    X(rdma_device, "RDMA device; verbs only, as the rows up to rdma_flow_label")                      \
+    X(rdma_device, "RDMA device; empty: the first one that fits")                                     \
     X(rdma_port, "port of the device")                                                                \
     X(rdma_mode, "how packets look: ib, rocev1 or rocev2")                                            \
-    X(rdma_gid_index, "place of the address; -1: found by type and subnet")                           \
-    X(rdma_gid_subnet, "subnet of the address when it is found by type")                              \
+    X(rdma_gid_index, "place of the address; -1: by type and subnet")                                 \
+    X(rdma_gid_subnet, "subnet of the address, as 10.0.0.0/16")                                       \
+    X(rdma_path_mtu, "largest packet payload; 0: the port's")                                         \
     X(rdma_hop_limit, "routers that a packet may pass")                                               \
     X(rdma_traffic_class, "traffic class of packets")                                                 \
     X(rdma_flow_label, "flow label of packets")                                                       \
+    X(rdma_service_level, "service level of packets")                                                 \
+    X(rdma_ack_timeout, "wait for an acknowledgement, 4.096 us * 2^N")                                \
+    X(rdma_retry_cnt, "repetitions without an acknowledgement")                                       \
+    X(rdma_rnr_retry, "repetitions without a receive; 7: for ever")                                   \
+    X(rdma_min_rnr_timer, "what a peer without a receive asks to wait")                               \
+    X(rdma_data_in_order, "who vouches for the order of bytes: auto, yes or no")                      \
     X(rdma_wait_timeout_ms, "how long a request waits for its answer, ms")                            \
     X(rdma_rc_wait_spin_iterations, "looks of a waiting client before it yields")                     \
     X(rdma_wait_spin_loops, "same as rdma_rc_wait_spin_iterations")                                   \

@@ -223,7 +223,8 @@ unsafe impl Sync for Loan {}
 pub trait Waker: Debug + Send + Sync + 'static {
     /// Asks peers to ring. After it returns, every commit that is not yet visible here will ring.
     fn arm(&self);
-    /// Sleeps until a ring or [`Waker::notify`], at most `timeout`. True if rung.
+    /// Sleeps until a ring or [`Waker::notify`], at most `timeout`. True if rung. Where peers cannot ring, it comes back
+    /// early, with false, for the sleeper to look for itself.
     fn wait(&self, timeout: Duration) -> bool;
     /// Peers need not ring any more.
     fn disarm(&self);

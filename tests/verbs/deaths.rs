@@ -7,7 +7,6 @@ use reclane::error::Status;
 use reclane::options::Side;
 use reclane::sync::Arc;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::time::Instant;
 
 const MARK: &str = "port:";
 const DIM: usize = 4;
@@ -22,11 +21,12 @@ fn serve(changes: &Changes) {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-fn port_of(child: &mut std::process::Child) -> String {
+/// The port that a shard tells, and the rest of its output, which stays open: it goes on to write.
+fn port_of(child: &mut std::process::Child) -> (String, impl Iterator<Item = String> + use<>) {
     let lines = BufReader::new(child.stdout.take().expect("output")).lines();
-    let line =
-        lines.map_while(Result::ok).find_map(|line| line.find(MARK).map(|at| line[at + MARK.len()..].to_owned()));
-    line.expect("the port")
+    let mut lines = lines.map_while(Result::ok);
+    let line = lines.by_ref().find_map(|line| line.find(MARK).map(|at| line[at + MARK.len()..].to_owned()));
+    (line.expect("the port"), lines)
 }
 
 /// Kills shard 1 of two under traffic; returns the status of the first request that failed.
@@ -54,18 +54,18 @@ fn kill(test: &str, more: &[(&str, &str)]) -> Option<Status> {
         all
     };
     let mut first = child("0", test, &with_shard(&changes, "0"));
-    let port = port_of(&mut first);
+    let (port, _first_output) = port_of(&mut first);
     changes.push(("rdma-control-plane-port".to_owned(), port));
     let mut second = child("1", test, &with_shard(&changes, "1"));
-    port_of(&mut second);
+    let (_, _second_output) = port_of(&mut second);
     let client = Client::open(&settings(&changes, Side::Client)).expect("a client");
-    let table = table(&client, "t", DIM as u32);
+    let table = table(&client, "t", DIM);
     let keys: Vec<u64> = (0..20).collect();
     let rows = rows_of(&keys, DIM);
     put(&client, table, &keys, &rows);
     assert_eq!(get(&client, table, &keys, DIM), rows);
     second.kill().expect("kill");
-    let killed = Instant::now();
+    let killed = reclane::time::now();
     second.wait().expect("its end");
     let mut answer = vec![0.0_f32; DIM];
     let error = loop {
@@ -75,7 +75,7 @@ fn kill(test: &str, more: &[(&str, &str)]) -> Option<Status> {
             break error;
         }
     };
-    println!("the request failed {} ms after the kill: {error}", killed.elapsed().as_millis());
+    println!("the request failed {} ms after the kill: {error}", reclane::time::now().since_ns(killed) / 1_000_000);
     // The other shard does not mind.
     assert_eq!(get(&client, table, &[0, 2, 4], DIM), rows_of(&[0, 2, 4], DIM));
     drop(client);

@@ -36,7 +36,7 @@ fn two_processes_of_clients_at_two_shards() {
     if let Some((role, changes)) = given() {
         let first: u64 = role.parse().expect("a number");
         let client = Client::open(&settings(&changes, Side::Client)).expect("a client");
-        let table = table(&client, "shared", DIM as u32);
+        let table = table(&client, "shared", DIM);
         for round in 0..20 {
             let keys: Vec<u64> = (0..50).map(|key| first * 1_000_000 + round * 50 + key).collect();
             let rows = rows_of(&keys, DIM);
@@ -53,7 +53,7 @@ fn two_processes_of_clients_at_two_shards() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
     let client = deployment.client();
-    let table = table(&client, "shared", DIM as u32);
+    let table = table(&client, "shared", DIM);
     for first in [1, 2] {
         let keys: Vec<u64> = (0..200).map(|key| first * 1_000_000 + key).collect();
         assert_eq!(get(&client, table, &keys, DIM), rows_of(&keys, DIM));
@@ -65,7 +65,7 @@ fn many_requests_with_checksums() {
     let count: u64 = std::env::var("RECLANE_TEST_REQUESTS").map_or(100_000, |text| text.parse().expect("a number"));
     let deployment = Deployment::start(1, &[("integrity", "crc32c"), ("commit-scheme", "crc"), ("slots-per-qp", "4")]);
     let client = deployment.client();
-    let table = table(&client, "many", DIM as u32);
+    let table = table(&client, "many", DIM);
     let keys: Vec<u64> = (0..512).collect();
     let rows = rows_of(&keys, DIM);
     put(&client, table, &keys, &rows);

@@ -9,7 +9,7 @@ fn round_trip(shards: u32, changes: &[(&str, &str)]) {
     let deployment = Deployment::start(shards, changes);
     let client = deployment.client();
     let dim = 16;
-    let table = table(&client, "t", 16);
+    let table = table(&client, "t", dim);
     let keys: Vec<u64> = (0..700).map(|i| i * 7 % 5000).collect();
     let rows = rows_of(&keys, dim);
     put(&client, table, &keys, &rows);

@@ -66,11 +66,11 @@ impl Deployment {
     }
 }
 
-pub fn table(client: &Client, name: &str, dim: u32) -> TableTag {
+pub fn table(client: &Client, name: &str, dim: usize) -> TableTag {
     let spec = TableSpec {
         name: name.to_owned(),
         num_embeddings: 10_000,
-        dim,
+        dim: u32::try_from(dim).expect("small"),
         optimizer: Optimizer::Sgd,
         learning_rate: 0.5,
         epsilon: 0.0,

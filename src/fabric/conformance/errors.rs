@@ -224,7 +224,8 @@ pub fn one_broken_lane_leaves_the_others_alone<F: Fabric>(open: &impl Open<F>) {
 }
 
 pub fn work_races_with_err_and_completes_once<F: Fabric>(open: &impl Open<F>) {
-    for _ in 0..100 {
+    // On a device each round ends with a peer that is given up, which takes its time.
+    for _ in 0..if cfg!(feature = "device-tests") { 8 } else { 100 } {
         let pair = Pair::connected(open);
         let (a, b) = (&pair.a, &pair.b);
         let local = [a.piece(0, 8)];

@@ -226,7 +226,10 @@ fn open(library: &'static Library, device: NonNull<ibv_device>) -> core::result:
     // SAFETY: the list that the device is in is alive.
     let raw = NonNull::new(unsafe { (library.open_device)(device.as_ptr()) });
     let error = io::Error::last_os_error();
-    raw.map(|raw| Context { library, raw, name }).ok_or_else(|| why_not_opened(&node, &error))
+    raw.map(|raw| Context { library, raw, name }).ok_or_else(|| {
+        // The library tries other ways and reports the last one's failure; the file itself knows better.
+        why_not_opened(&node, &std::fs::File::options().read(true).write(true).open(&node).err().unwrap_or(error))
+    })
 }
 
 fn why_not_opened(node: &str, error: &io::Error) -> String {
@@ -284,23 +287,35 @@ impl Context {
             link_layer: attr.link_layer,
             mtu: u8::try_from(attr.active_mtu).unwrap_or(1),
             lid: attr.lid,
-            gids: (0..table).filter_map(|index| self.gid(number, index)).collect(),
+            gids: self.gids(number, table),
         })
+    }
+
+    /// All addresses of a port: at once where the library can, for tables have a thousand places.
+    fn gids(&self, port: u8, places: u32) -> Vec<GidInfo> {
+        if let Some(query) = self.library.query_gid_table {
+            let mut entries: Vec<ibv_gid_entry> = (0..TABLE_ENTRIES_MAX).map(|_| blank_entry()).collect();
+            // SAFETY: the context is open; there are as many entries of the length as told.
+            let count = unsafe {
+                let room = entries.len();
+                query(self.raw.as_ptr(), entries.as_mut_ptr(), room, 0, size_of::<ibv_gid_entry>())
+            };
+            if let Ok(count) = usize::try_from(count) {
+                let ours = |entry: &&ibv_gid_entry| entry.port_num == u32::from(port);
+                return entries.iter().take(count).filter(ours).map(known).collect();
+            }
+        }
+        (0..places).filter_map(|index| self.gid(port, index)).collect()
     }
 
     /// The address at a place of a port's table; None when the place is empty.
     pub(super) fn gid(&self, port: u8, index: u32) -> Option<GidInfo> {
         let context = self.raw.as_ptr();
         if let Some(query) = self.library.query_gid_ex {
-            // SAFETY: plain numbers, for which zero is a value.
-            let mut entry: ibv_gid_entry = unsafe { core::mem::zeroed() };
+            let mut entry = blank_entry();
             // SAFETY: the context is open; `entry` has the length that is told.
             let code = unsafe { query(context, port.into(), index, &raw mut entry, 0, size_of::<ibv_gid_entry>()) };
-            if code == 0 {
-                let kind = [GidKind::Ib, GidKind::RoceV1, GidKind::RoceV2].get(entry.gid_type as usize).copied();
-                // SAFETY: the bytes are a view that every value of the union has.
-                return Some(GidInfo { index, gid: unsafe { entry.gid.raw }, kind });
-            }
+            return (code == 0).then(|| known(&entry));
         }
         let mut gid = ibv_gid { raw: [0; 16] };
         // SAFETY: the context is open; `gid` is ours.
@@ -310,6 +325,20 @@ impl Context {
         let kind = sysfs_kind(&self.name, port, index);
         (code == 0 && gid != [0; 16]).then_some(GidInfo { index, gid, kind })
     }
+}
+
+/// Room for the addresses of all ports of a device; the library refuses when there are more.
+const TABLE_ENTRIES_MAX: usize = 1024;
+
+fn blank_entry() -> ibv_gid_entry {
+    // SAFETY: plain numbers, for which zero is a value.
+    unsafe { core::mem::zeroed() }
+}
+
+fn known(entry: &ibv_gid_entry) -> GidInfo {
+    let kind = [GidKind::Ib, GidKind::RoceV1, GidKind::RoceV2].get(entry.gid_type as usize).copied();
+    // SAFETY: the bytes are a view that every value of the union has.
+    GidInfo { index: entry.gid_index, gid: unsafe { entry.gid.raw }, kind }
 }
 
 /// The kind of an address, for releases of libibverbs that cannot be asked.

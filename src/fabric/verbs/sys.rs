@@ -169,6 +169,8 @@ library! {
             fn(*mut ibv_pd, *mut c_void, usize, u64, u32) -> *mut ibv_mr;
         query_gid_ex = c"_ibv_query_gid_ex" c"IBVERBS_1.11":
             fn(*mut ibv_context, u32, u32, *mut ibv_gid_entry, u32, usize) -> c_int;
+        query_gid_table = c"_ibv_query_gid_table" c"IBVERBS_1.11":
+            fn(*mut ibv_context, *mut ibv_gid_entry, usize, u32, usize) -> isize;
         query_qp_data_in_order = c"ibv_query_qp_data_in_order" c"IBVERBS_1.14": fn(*mut ibv_qp, u32, u32) -> c_int;
     }
 }
@@ -295,7 +297,7 @@ mod tests {
         for inline in ["ibv_post_send", "ibv_post_recv", "ibv_poll_cq", "ibv_req_notify_cq", "ibv_post_srq_recv"] {
             assert!(!names.contains(&inline), "{inline} is an inline function of the header");
         }
-        assert_eq!(names.len(), 26);
+        assert_eq!(names.len(), 27);
         // These have two versions; the old ones speak to other structs.
         for (name, version, _) in SYMBOLS {
             let old = version.to_bytes() == b"IBVERBS_1.0";

@@ -98,10 +98,17 @@ impl Waker for VerbsWaker {
         // SAFETY: `fds` has as many entries as told; no signal mask is given.
         let ready =
             unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, &raw const span, core::ptr::null()) };
-        cqs.iter().for_each(|cq| cq.take_events());
-        let mut count = [0_u8; 8];
-        // SAFETY: 8 writable bytes; the counter does not wait.
-        let _ = unsafe { libc::read(self.bell.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        // What is taken off was seen: a ring that comes after the look stays for the next one.
+        for (cq, fd) in cqs.iter().zip(&fds[1..]) {
+            if fd.revents != 0 {
+                cq.take_events();
+            }
+        }
+        if fds[0].revents != 0 {
+            let mut count = [0_u8; 8];
+            // SAFETY: 8 writable bytes; the counter does not wait.
+            let _ = unsafe { libc::read(self.bell.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        }
         lock(&self.state).last = now();
         ready > 0
     }

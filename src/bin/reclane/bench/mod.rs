@@ -2,6 +2,8 @@
 //! so that the second can be told as a ratio to the first.
 
 pub mod clock;
+#[cfg(feature = "verbs")]
+pub mod device;
 pub mod gather;
 pub mod histogram;
 pub mod host;

@@ -14,13 +14,16 @@ use std::time::Duration;
 /// Measure requests beside what this machine can do at best.
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
+    /// What carries the requests: `shm` beside yardsticks of memory, or `verbs` beside perftest on the same devices.
+    #[arg(long, default_value = "shm", value_parser = ["shm", "verbs"])]
+    fabric: String,
     /// Size of the tables in MiB. Ratios are told for 64, which fits the caches of a server; larger ones are bound by
     /// memory.
     #[arg(long, default_value_t = 64)]
     table_mib: u64,
     /// Rounds; figures are medians over them, and so are ratios.
     #[arg(long, default_value_t = 15)]
-    rounds: usize,
+    pub(super) rounds: usize,
     /// Only workloads whose name contains this.
     #[arg(long)]
     only: Option<String>,
@@ -32,14 +35,14 @@ pub struct Arguments {
     slots: u32,
     /// Further options of both ends, name=value.
     #[arg(long = "set")]
-    set: Vec<String>,
+    pub(super) set: Vec<String>,
     /// Requests of one turn of a workload, to profile a process for longer than the usual turn. It makes ratios worse: a
     /// yardstick and its workload are then far apart in time.
     #[arg(long)]
     turn_requests: Option<usize>,
     /// Print one JSON object.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// A workload with the names its figures have in the JSON object.
@@ -75,10 +78,10 @@ const TURN_REQUESTS: usize = 20_000;
 
 /// One figure per round.
 #[derive(Default)]
-struct Series(Vec<f64>);
+pub(super) struct Series(pub(super) Vec<f64>);
 
 impl Series {
-    fn median(&self) -> f64 {
+    pub(super) fn median(&self) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
@@ -158,6 +161,15 @@ impl<'a> Yardsticks<'a> {
 /// # Errors
 /// What a process, an option or a request fails with.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.fabric == "verbs" {
+        #[cfg(feature = "verbs")]
+        return super::device::run(arguments);
+        #[cfg(not(feature = "verbs"))]
+        return Err(reclane::error::Error::new(
+            reclane::error::Status::FabricUnavailable,
+            "bench --fabric verbs: this build has no verbs feature",
+        ));
+    }
     let mut figures = Map::new();
     idle_and_start_up(arguments, &mut figures)?;
     let gathered = Gathered::new(usize::try_from(arguments.table_mib << 20).unwrap_or(usize::MAX))?;

@@ -18,7 +18,7 @@ fn options(device: &str) -> VerbsOptions {
     let settings = Options::new().settings(Side::Both).expect("defaults");
     VerbsOptions {
         device: device.to_owned(),
-        ack_timeout: 15,
+        ack_timeout: 16,
         retry_cnt: 4,
         rnr_retry: 2,
         data_in_order: DataInOrder::Yes,

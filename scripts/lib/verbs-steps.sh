@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# What scripts/test-verbs.sh runs on one machine with RDMA devices, be it this one or a guest: everything is built
+# already. Ends with "N passed, N failed"; what cannot run here says so on a line "skipped: why".
+#
+# usage: scripts/lib/verbs-steps.sh LIBRARY-TESTS PS-TESTS PREFIX CTESTS EXAMPLES
+set -uo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$root" || exit 1
+# shellcheck source=scripts/lib/setup.sh
+. scripts/lib/setup.sh
+library_tests=$1 ps_tests=$2 prefix=$3 ctests=$4 examples=$5
+passed=0 failed=0
+# The machine's own loader paths: the C programs know their library by rpath.
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+: "${RECLANE_TEST_DEVICES:?names the devices, with commas between}"
+export RECLANE_TEST_DEVICES
+first=${RECLANE_TEST_DEVICES%%,*} last=${RECLANE_TEST_DEVICES##*,}
+if [ "${RECLANE_VM:-}" = 1 ]; then
+    export RECLANE_TEST_LINK_DOWN='ip link set ep0 down; ip link set ep1 down'
+    export RECLANE_TEST_LINK_UP='sh /run/wire-up'
+    # A guest without KVM is some twenty times slower than the machine it runs on.
+    export RECLANE_TEST_REQUESTS=${RECLANE_TEST_REQUESTS:-100000}
+fi
+
+# part NAME SECONDS COMMAND...: one part; its tests are counted by the closing lines of cargo's and our own runners. A
+# part that says nothing of the kind counts as one test.
+part() {
+    local name=$1 limit=$2 log=$logs/$1.log status=0 started=$SECONDS good bad
+    shift 2
+    timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null || status=$?
+    good=$(grep -hE '^(test result: .*|[0-9]+ passed, [0-9]+ failed.*)$' "$log" | grep -oE '[0-9]+ passed' | awk '{ n += $1 } END { print n + 0 }')
+    bad=$(grep -hE '^(test result: .*|[0-9]+ passed, [0-9]+ failed.*)$' "$log" | grep -oE '[0-9]+ failed' | awk '{ n += $1 } END { print n + 0 }')
+    if [ "$status" -eq 0 ]; then
+        [ $((good + bad)) -gt 0 ] || good=1
+        printf '== %-24s %d passed, %d s\n' "$name" "$good" $((SECONDS - started))
+    else
+        [ "$bad" -gt 0 ] || bad=1
+        printf '== %-24s FAILED with exit status %d after %d s\n' "$name" "$status" $((SECONDS - started))
+        grep -E 'FAILED|panicked at|left:|right:| is not in: ' "$log" | head -n 30 | sed 's/^/      /'
+        tail -n 40 "$log" | sed 's/^/      /'
+    fi
+    # What tests measure or leave out.
+    grep -hE '^(skipped: |RETRY_EXC after|both ends in ERR|the request failed|the device promises|[0-9]+ GETs with)' "$log" | sort -u
+    passed=$((passed + good)) failed=$((failed + bad))
+}
+
+# The C programs take options for every deployment of theirs from here.
+c_options="fabric=verbs rdma-device=$first"
+demo() {
+    local flags port pids=() shard status=0
+    port=$(free_port)
+    flags=(--fabric=verbs --rdma_device="$first" --num_server_processes=2 --rdma_control_plane_port="$port"
+        --rdma_namespace="verbs-demo-$$" --qps_per_client_per_shard=4 --rdma_control_plane_timeout_ms=120000)
+    for shard in 0 1; do
+        "$examples/reclane_ps_server" --global_id="$shard" "${flags[@]}" >"$logs/shard-$shard.log" 2>&1 &
+        pids+=($!)
+    done
+    "$examples/reclane_train_mf" --data="$1" --epochs=1 --max_rmse=1.1 --global_id=2 "${flags[@]}" --rdma_device="$last" || status=$?
+    kill "${pids[@]}" 2>/dev/null
+    wait
+    [ "$status" -eq 0 ] || cat "$logs"/shard-*.log
+    return "$status"
+}
+
+printf '%s, devices %s\n' "$(uname -r)" "$RECLANE_TEST_DEVICES"
+part contract 420 "$library_tests" fabric::verbs::tests --skip alone --test-threads=4 --show-output
+part alone 240 "$library_tests" fabric::verbs::tests::alone --test-threads=1 --show-output
+part ps 420 "$ps_tests" --test-threads=2 --show-output
+if [ -x "$ctests/round_trips" ]; then
+    for program in round_trips store_c store_cxx; do
+        part "c-$program" 120 env RECLANE_CTEST_OPTIONS="$c_options" "$ctests/$program"
+    done
+    part c-cycles 120 env RECLANE_CTEST_OPTIONS="$c_options" "$ctests/cycles" 5
+else
+    printf 'skipped: the C tests on verbs: %s has no programs; build them with ctests/run.sh PREFIX DIRECTORY\n' "$ctests"
+fi
+data=${CARGO_TARGET_DIR:-$root/target}/dataset/ml-100k.inter
+if [ -x "$examples/reclane_train_mf" ] && [ -s "$data" ]; then
+    part demo 240 demo "$data"
+else
+    printf 'skipped: the demo on verbs: no trainer in %s or no data set; scripts/demo.sh --short brings both\n' "$examples"
+fi
+if [ -x "$prefix/bin/reclane" ]; then
+    part bench 240 "$prefix/bin/reclane" bench --fabric verbs --json
+    cat "$logs/bench.log"
+else
+    printf 'skipped: the bench on verbs: there is no reclane program in %s\n' "$prefix"
+fi
+printf '%s passed, %s failed\n' "$passed" "$failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
