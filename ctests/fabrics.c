@@ -1,5 +1,5 @@
-/* fabric=verbs where it cannot be had: an error with a reason, and shm works beside it. What libibverbs there is, is the
- * caller's business: see verbs_library.sh. Prints the reason. */
+/* fabric=verbs where it cannot be had: an error with a reason, and shm works beside it. What libibverbs there is, is
+ * the caller's business: see verbs_library.sh. Prints the reason. */
 #include "cluster.h"
 
 int main(void) {

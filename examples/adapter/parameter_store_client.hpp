@@ -70,12 +70,12 @@ public:
     /// Creates a table on all shards, or finds the same one again: its tag, or -1. A table_id belongs to one name.
     virtual std::int64_t InitEmbeddingTable(const std::string& name, const EmbeddingTableConfig& config) = 0;
 
-    /// kReloadPS loads what was saved or loaded last; kSaveCheckpoint and kLoadCheckpoint need `path`, the others ignore
-    /// it.
+    /// kReloadPS loads what was saved or loaded last; kSaveCheckpoint and kLoadCheckpoint need `path`, the others
+    /// ignore it.
     virtual int Command(PSCommand command, const std::string& path) = 0;
     int Command(PSCommand command) { return Command(command, {}); }
-    /// `path` is a name below the servers' checkpoint directory. Metadata that is not empty is refused: the servers have
-    /// no place for it.
+    /// `path` is a name below the servers' checkpoint directory. Metadata that is not empty is refused: the servers
+    /// have no place for it.
     virtual int SaveCheckpoint(const std::string& path, const std::string& metadata) = 0;
     virtual int LoadCheckpoint(const std::string& path, const std::string& metadata) = 0;
 
@@ -94,8 +94,8 @@ public:
     virtual std::string LastError() const = 0;
 };
 
-/// The interface below the one above, which benchmarks use: requests by number, from 1, which keep their slots until they
-/// are revoked. A number that is unknown or was revoked throws std::invalid_argument.
+/// The interface below the one above, which benchmarks use: requests by number, from 1, which keep their slots until
+/// they are revoked. A number that is unknown or was revoked throws std::invalid_argument.
 class RawAccess {
 public:
     RawAccess() = default;
@@ -103,8 +103,8 @@ public:
     RawAccess& operator=(const RawAccess&) = delete;
     virtual ~RawAccess() = default;
 
-    /// GETs rows of the default table, which has `dim` columns: the request's number, or -1. Without `is_async` the rows
-    /// are there on return. `rows` stays where it is until the request is revoked; NULL leaves the rows with the
+    /// GETs rows of the default table, which has `dim` columns: the request's number, or -1. Without `is_async` the
+    /// rows are there on return. `rows` stays where it is until the request is revoked; NULL leaves the rows with the
     /// library, for BorrowGetResultPayload. `async_req_id` is the caller's and has no meaning here.
     virtual int SubmitGetParameter(KeyTensor keys, float* rows, bool is_async, int async_req_id, std::int64_t dim) = 0;
     virtual bool QueryRPCFinished(int rpc_id) = 0;

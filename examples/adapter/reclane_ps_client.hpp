@@ -14,8 +14,8 @@
 
 namespace adapter {
 
-/// Serves ParameterStoreClient and RawAccess from one client handle. All methods may be called from several threads at once, but a
-/// handle of an asynchronous call is used by one thread at a time.
+/// Serves ParameterStoreClient and RawAccess from one client handle. All methods may be called from several threads at
+/// once, but a handle of an asynchronous call is used by one thread at a time.
 class ReclanePSClient final : public ParameterStoreClient, public RawAccess {
 public:
     /// Connects and opens the default table: rows of the option value-size. All tables are updated by SGD with this
@@ -333,8 +333,8 @@ private:
         const std::shared_lock<std::shared_mutex> lock(tables_mutex_);
         const auto found = names_.find(table_id);
         if (found != names_.end() && found->second != name) {
-            (void)Refuse("table_id " + std::to_string(table_id) + " is that of table '" + found->second + "', not of '" +
-                         name + "'");
+            (void)Refuse("table_id " + std::to_string(table_id) + " is that of table '" + found->second +
+                         "', not of '" + name + "'");
             return false;
         }
         return true;

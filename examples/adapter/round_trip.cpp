@@ -1,5 +1,6 @@
 // reclane_adapter_round_trip: calls every method of the adapter against running servers and checks what comes back.
-// The servers' tables must be empty at the start, and the servers need a checkpoint directory. Exit status: 0 all checks hold, 1 one does not, 2 wrong flags.
+// The servers' tables must be empty at the start, and the servers need a checkpoint directory. Exit status: 0 all
+// checks hold, 1 one does not, 2 wrong flags.
 
 #include <gflags/gflags.h>
 

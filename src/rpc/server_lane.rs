@@ -80,7 +80,7 @@ const FETCH_PACE: PacePolicy = PacePolicy { spins: 2000, yields: u32::MAX, sleep
 /// What the server says to one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    /// An [`RpcStatus`](crate::wire::RpcStatus) code.
+    /// An [`RpcStatus`] code.
     pub status: i32,
     /// Length of the answer; its bytes are in `inline`, in the slot, or in the remote buffer.
     pub bytes: u32,
