@@ -74,6 +74,26 @@ choice! {
 }
 
 choice! {
+    /// Which values the options of recovery have that are not given.
+    RecoveryPreset {
+        /// Those of their own defaults: nothing is rebuilt or sent again.
+        Seed = "seed",
+        /// Everything that heals is on.
+        Resilient = "resilient",
+    }
+}
+
+choice! {
+    /// Whether a request whose lane was lost is sent again.
+    RequestRetry {
+        /// It fails.
+        Off = "off",
+        /// It is, and the shard executes it once.
+        ExactlyOnce = "exactly-once",
+    }
+}
+
+choice! {
     /// Whether requests and answers carry a checksum.
     Integrity {
         /// They do not.

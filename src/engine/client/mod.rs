@@ -2,6 +2,8 @@
 
 mod buffer;
 mod core;
+mod listen;
+pub(crate) mod mend;
 mod open;
 
 pub use buffer::Buffer;
@@ -29,6 +31,12 @@ pub struct LaneInfo {
     pub lane: u32,
     /// Its state.
     pub state: LaneState,
+    /// Whether connecting anew can help; false for one that is Dead, or would be.
+    pub rebuildable: bool,
+    /// Times that it was connected anew, or tried to be.
+    pub attempts: u32,
+    /// Why it last left Active; empty when it never has.
+    pub reason: &'static str,
     /// Which connection it is.
     pub generation: u32,
     /// Its commit scheme's name.

@@ -2,6 +2,8 @@
 
 mod accept;
 mod core;
+mod guests;
+mod listen;
 mod poller;
 mod queue;
 

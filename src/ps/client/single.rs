@@ -47,11 +47,23 @@ pub struct Record {
     /// The caller's memory, as an address; 0 when rows are read in place.
     rows: usize,
     first_slow: Option<Tick>,
+    /// How long it must have waited before somebody asks about its shard again.
+    pub(super) ask_at: Duration,
     inline: [u64; INLINE_BYTES / 8],
     error: Option<Box<Error>>,
 }
 
 impl Record {
+    /// Whether the server writes rows to a registered buffer.
+    pub(super) fn lands(&self) -> bool {
+        self.lands
+    }
+
+    /// It was sent again: what was read of a growing answer is void.
+    pub(super) fn sent_again(&mut self) {
+        self.copied = 0;
+    }
+
     fn new(plan: &Plan<'_>, total: usize) -> Record {
         #[allow(clippy::cast_possible_truncation)] // a part fits a slot, whose size is a u32
         Record {
@@ -108,6 +120,15 @@ unsafe fn place_keys(header: &mut RequestHeader, keys: &[u64], payload: *mut u8)
 }
 
 impl<F: Fabric> PsClient<F> {
+    /// Marks a request that changes something, where it may be sent again.
+    #[inline]
+    fn once(&self, mut header: RequestHeader) -> RequestHeader {
+        if self.options.retry {
+            header.flags |= flags::ONCE;
+        }
+        header
+    }
+
     #[inline]
     pub(super) fn take(&self, shard: usize) -> Result<Held> {
         let acquired = match self.channels[shard].acquire() {
@@ -208,7 +229,7 @@ impl<F: Fabric> PsClient<F> {
         let held = self.take(shard)?;
         let channel = &self.channels[shard];
         let (op, row_bytes) = (plan.op, plan.row_bytes);
-        let mut header = blank(op, plan.table.0, plan.keys.len());
+        let mut header = self.once(blank(op, plan.table.0, plan.keys.len()));
         let read = region.filter(|_| self.options.put_read && op != Op::Update);
         let total = plan.keys.len() * row_bytes;
         if let (Some(region), Source::Dense(first)) = (read, source)
@@ -248,7 +269,7 @@ impl<F: Fabric> PsClient<F> {
         positions: &[u32],
     ) -> Result<()> {
         let channel = &self.channels[shard];
-        let mut header = blank(plan.op, plan.table.0, plan.keys.len());
+        let mut header = self.once(blank(plan.op, plan.table.0, plan.keys.len()));
         // SAFETY: the plan's part was bounded by the slot's payload; the record is the holder's.
         unsafe {
             #[allow(clippy::cast_possible_truncation)] // bounded by the slot
@@ -274,7 +295,7 @@ impl<F: Fabric> PsClient<F> {
             ));
         }
         let held = self.take(shard)?;
-        let mut header = blank(op, 0, 0);
+        let mut header = self.once(blank(op, 0, 0));
         // SAFETY: the bytes fit the slot's payload; the record is the holder's.
         unsafe {
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), channel.payload(held), bytes.len());
@@ -333,12 +354,16 @@ impl<F: Fabric> PsClient<F> {
         let first = *record.first_slow.get_or_insert(at);
         let expired = at.since_ns(first) >= u64::try_from(self.options.wait_timeout.as_nanos()).unwrap_or(u64::MAX);
         let outcome = if expired { Err(channel.timed_out(held)) } else { channel.check(held) };
+        self.consider_asking(channel.shard(), record, Duration::from_nanos(at.since_ns(first)));
         if let Err(mut error) = outcome {
             // An answer that came before the lane went down counts.
             // SAFETY: as in `single_advance`.
             if let Polled::Done(answer) = unsafe { channel.poll(held, record.total) } {
                 settle(channel, held, record, &answer);
                 return true;
+            }
+            if !expired && self.send_again(channel, held, record, &mut error) {
+                return false;
             }
             error.elapsed_ns = at.since_ns(first);
             record.error = Some(error);
