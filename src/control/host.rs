@@ -40,12 +40,7 @@ impl ControlPlane {
     ///
     /// # Errors
     /// As [`serve`](Self::serve).
-    pub fn serve_watching(
-        host: &str,
-        port: u16,
-        identity: &Identity,
-        thresholds: Thresholds,
-    ) -> Result<ControlPlane> {
+    pub fn serve_watching(host: &str, port: u16, identity: &Identity, thresholds: Thresholds) -> Result<ControlPlane> {
         check_bounds(identity).map_err(|refusal| refusal.into_error())?;
         let mut life = [0; 16];
         getrandom::fill(&mut life)

@@ -13,6 +13,7 @@ pub use client::{Buffer, Client, ClientStats, LaneInfo};
 pub use server::{Server, ServerStats};
 pub use store::builtin_store;
 
+pub use crate::control::{Health, HealthReport};
 pub use crate::lane::LaneState;
 pub use crate::ps::client::{Borrowed, Token};
 

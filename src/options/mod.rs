@@ -25,8 +25,8 @@ mod value;
 
 pub use bag::{Entry, Options};
 pub use choices::{
-    CommitScheme, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel, PutTransferMode, RecoveryPreset,
-    RequestRetry, Side,
+    CommitScheme, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel, PutTransferMode,
+    RecoveryPreset, RequestRetry, Side,
 };
 pub use document::{help, markdown};
 pub use layout::layout_difference;

@@ -41,10 +41,7 @@ pub(super) fn complete(settings: &mut Settings, options: &Options, side: Side) -
 /// What recovery-preset=resilient says about options that were not given.
 fn resilient(s: &mut Settings, options: &Options) {
     let free = |field: &str| options.given(field).is_none();
-    for (field, flag) in [
-        ("lane_rebuild_enabled", &mut s.lane_rebuild_enabled),
-        ("health_push", &mut s.health_push),
-    ] {
+    for (field, flag) in [("lane_rebuild_enabled", &mut s.lane_rebuild_enabled), ("health_push", &mut s.health_push)] {
         *flag |= free(field);
     }
     if free("request_retry") {

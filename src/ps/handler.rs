@@ -155,13 +155,7 @@ impl Handler {
 
     /// Executes a request; what to answer.
     #[inline]
-    fn run<F: Fabric>(
-        &self,
-        lane: &ServerLane<F>,
-        slot: u32,
-        header: &RequestHeader,
-        scratch: &mut Scratch,
-    ) -> Answer {
+    fn run<F: Fabric>(&self, lane: &ServerLane<F>, slot: u32, header: &RequestHeader, scratch: &mut Scratch) -> Answer {
         let judged = catch_unwind(AssertUnwindSafe(|| self.judge(lane, slot, header, scratch)));
         match judged {
             Ok(Ok(answer)) => answer,

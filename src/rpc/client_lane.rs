@@ -1,8 +1,8 @@
 //! The client's end of one lane: its life, and the connection that it has now.
 
+use super::ClientLaneParts;
 use super::bell::Bell;
 use super::connection::{Connection, NotPosted};
-use super::ClientLaneParts;
 use crate::error::{Error, Outcome, Result};
 use crate::fabric::{Fabric, Qp};
 use crate::ids::Incarnation;

@@ -290,12 +290,7 @@ impl<F: Fabric> Connection<F> {
     }
 
     #[cold]
-    fn post_request(
-        &self,
-        places: &SlotPlaces,
-        slot: u32,
-        payload_bytes: u32,
-    ) -> core::result::Result<(), NotPosted> {
+    fn post_request(&self, places: &SlotPlaces, slot: u32, payload_bytes: u32) -> core::result::Result<(), NotPosted> {
         let parts = &self.parts;
         let (g, lane) = (&parts.there.geometry, parts.there.place);
         let lkey = parts.staging.as_ref().map_or(0, Region::lkey);
@@ -304,7 +299,8 @@ impl<F: Fabric> Connection<F> {
         let header = [Sge { address: places.request_header, bytes: 64, lkey }];
         let signaled = self.signals.next();
         let wr_id = (u64::from(parts.generation) << 32) | u64::from(parts.lane);
-        let op = if parts.scheme == Scheme::Imm { WorkOp::WriteImm(parts.lane * g.slots + slot) } else { WorkOp::Write };
+        let op =
+            if parts.scheme == Scheme::Imm { WorkOp::WriteImm(parts.lane * g.slots + slot) } else { WorkOp::Write };
         let chain = [
             Work {
                 wr_id,

@@ -22,14 +22,14 @@ mod server_lane;
 mod signals;
 mod window;
 
-pub use channel::{AcquireError, Channel, Held, Polled, Slot};
 pub use bell::Bell;
+pub use channel::{AcquireError, Channel, Held, Polled, Slot};
 pub use client_lane::ClientLane;
 pub use connection::{ClientLaneParts, Connection, Placement, Witness};
-pub use retry::Resend;
 pub use pace::{Pace, PacePolicy, Turn};
 pub use probe::Probe;
 pub use raw::copy_keys;
+pub use retry::Resend;
 pub(crate) use scan::request_agrees;
 pub use scan::{READY_MAX, Ready, Scanner};
 pub use scheme::Scheme;

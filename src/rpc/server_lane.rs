@@ -1,8 +1,8 @@
 //! The server's end of one lane.
 
-use super::{Placement, Scheme, Window};
 use super::raw::{checksum_foreign, fetch_to_write, store_header, store_release};
 use super::signals::Signals;
+use super::{Placement, Scheme, Window};
 use crate::fabric::{
     Access, Completion, Cq, Fabric, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, Work, WorkOp,
 };

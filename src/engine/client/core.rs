@@ -4,11 +4,11 @@ use super::listen::{listen, look_after};
 use super::mend::{Mender, News};
 use super::open::{channels, join, ps_options, router};
 use super::{ClientStats, LaneInfo};
-use crate::control::{ControlClient, Peer};
+use crate::control::{ControlClient, HealthReport, Peer};
 use crate::error::{Error, Result, Status};
-use crate::fabric::{Access, Fabric, Qp, Region};
-use crate::ids::{Incarnation, TableTag};
-use crate::lane::LaneState;
+use crate::fabric::{Access, Fabric, Qp, Region, WcStatus};
+use crate::ids::{ShardId, TableTag};
+use crate::lane::{DirtyReason, LaneState};
 use crate::options::Settings;
 use crate::ps::client::{PsClient, Request, Token};
 use crate::rpc::{Bell, Channel};
@@ -47,8 +47,6 @@ pub(super) struct Shared<F: Fabric> {
     pub(super) settings: Settings,
     /// Every buffer of this client: a rebuilt lane's peer must reach them too.
     pub(super) buffers: Mutex<Vec<F::Region>>,
-    /// The process behind each shard's lanes.
-    pub(super) servers: Mutex<Vec<Incarnation>>,
     /// Last, so that lanes go before the fabric that made them.
     pub(super) fabric: F,
 }
@@ -80,7 +78,6 @@ impl<F: Fabric> Core<F> {
             news: Mutex::default(),
             settings: settings.clone(),
             buffers: Mutex::default(),
-            servers: Mutex::new((0..settings.num_shards).filter_map(|shard| mender.server(shard)).collect()),
             fabric,
         });
         let control = Arc::new(control);
@@ -232,6 +229,28 @@ impl<F: Fabric> Core<F> {
             scheme: parts.scheme.name(),
             queue_pair: parts.qp.number(),
         })
+    }
+
+    pub(super) fn break_lane(&self, shard: u32, lane: u32) -> Result<()> {
+        let channel = self.ps().channels().get(shard as usize);
+        let Some(found) = channel.and_then(|channel| channel.lanes().get(lane as usize)) else {
+            return Err(Error::new(Status::InvalidArgument, format!("there is no lane {lane} to shard {shard}")));
+        };
+        found.fail(found.connection().parts().generation, DirtyReason::Completion(WcStatus::WrFlush));
+        Ok(())
+    }
+
+    pub(super) fn health(&self, shard: u32) -> Result<HealthReport> {
+        if shard >= self.num_shards() {
+            return Err(Error::new(Status::InvalidArgument, format!("there is no shard {shard}")));
+        }
+        let control = lock(&self.session).as_ref().map(|session| Arc::clone(&session.control)).ok_or_else(closed)?;
+        let timeout = Duration::from_millis(self.shared.settings.health_probe_timeout_ms);
+        match control.server_health(ShardId(shard), timeout) {
+            // That nobody answers is no verdict on the shard.
+            Err(error) if error.status == Status::ControlPlaneUnreachable => Ok(HealthReport::UNKNOWN),
+            other => other,
+        }
     }
 
     #[allow(clippy::cast_possible_truncation)] // bounded by options

@@ -114,9 +114,6 @@ pub(super) fn look_after<F: Fabric>(shared: &Shared<F>, control: &ControlClient,
         news.into_iter().for_each(|news| mender.hear(at, news, channels));
         let buffers = lock(&shared.buffers).clone();
         let next = mender.step(at, &shared.fabric, &board, channels, &buffers);
-        for (index, server) in (0..).zip(lock(&shared.servers).iter_mut()) {
-            *server = mender.server(index).unwrap_or(*server);
-        }
         shared.bell.sleep(next.map_or(IDLE, |at| at.remaining().min(IDLE)));
     }
     mender.close(channels);

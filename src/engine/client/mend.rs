@@ -142,11 +142,6 @@ impl<F: Fabric> Mender<F> {
         }
     }
 
-    /// The process of a shard whose lanes are in use.
-    pub(crate) fn server(&self, shard: u32) -> Option<Incarnation> {
-        self.shards.get(shard as usize).map(|shard| shard.server)
-    }
-
     /// Takes news; the next step acts on it.
     pub(crate) fn hear<R>(&mut self, at: Tick, news: News, channels: &[Channel<F, R>]) {
         match news {
@@ -162,7 +157,8 @@ impl<F: Fabric> Mender<F> {
                 }
             }
             News::Up(shard) => {
-                if let (Some(state), Some(channel)) = (self.shards.get_mut(shard as usize), channels.get(shard as usize))
+                if let (Some(state), Some(channel)) =
+                    (self.shards.get_mut(shard as usize), channels.get(shard as usize))
                 {
                     state.held = None;
                     channel.lanes().iter().for_each(|lane| lane.peer_is_back(&self.policy));
@@ -369,7 +365,8 @@ impl<F: Fabric> Mender<F> {
             let Some(end) = answer.answer_to(me, *lane, attempt.generation) else { continue };
             let Stage::Offered { .. } = attempt.stage else { continue };
             met = true;
-            let Stage::Offered { qp, slots, staging, here } = core::mem::replace(&mut attempt.stage, Stage::Over) else {
+            let Stage::Offered { qp, slots, staging, here } = core::mem::replace(&mut attempt.stage, Stage::Over)
+            else {
                 continue;
             };
             self.nonce = self.nonce.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

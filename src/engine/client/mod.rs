@@ -11,6 +11,7 @@ pub use buffer::Buffer;
 use self::core::Core;
 use super::log::sink;
 use super::{Request, Token};
+use crate::control::HealthReport;
 use crate::error::{Error, Result, Status};
 use crate::fabric::shm::{Shm, ShmOptions};
 use crate::ids::TableTag;
@@ -222,6 +223,24 @@ impl Client {
     /// `InvalidArgument` when there is no such shard or lane.
     pub fn lane(&self, shard: u32, lane: u32) -> Result<LaneInfo> {
         self.shm().lane(shard, lane)
+    }
+
+    /// Takes a lane out of use, as a failed completion would: for maintenance and tests. Where lanes are rebuilt it comes
+    /// back.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is no such lane.
+    pub fn break_lane(&self, shard: u32, lane: u32) -> Result<()> {
+        self.shm().break_lane(shard, lane)
+    }
+
+    /// What the control plane knows of a shard's health; `known` is false when it does not answer. Blocks for at most
+    /// the time that questions about health may take.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is no such shard; `Closed`.
+    pub fn health(&self, shard: u32) -> Result<HealthReport> {
+        self.shm().health(shard)
     }
 
     /// What the client has now.

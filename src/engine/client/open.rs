@@ -1,8 +1,6 @@
 //! From settings to connected channels.
 
-use super::super::connect::{
-    Completions, End, EndOf, FIRST_GENERATION, blank_offer, decode_offer, placement, scheme,
-};
+use super::super::connect::{Completions, End, EndOf, FIRST_GENERATION, blank_offer, decode_offer, placement, scheme};
 use super::super::{fresh_incarnation, host_name, identity};
 use super::mend::{ShardMend, policy};
 use crate::control::{ControlClient, Member, Peer, Role};
@@ -131,10 +129,7 @@ fn connect_all<F: Fabric>(
 ) -> Result<Vec<ClientLaneParts<F>>> {
     let refuse = |what: String| Error::new(Status::DeploymentMismatch, what);
     let scheme = Scheme::from_code(answer.scheme).filter(|s| s.fits(&fabric.capabilities())).ok_or_else(|| {
-        refuse(format!(
-            "shard {shard} answered commit scheme {}, which this fabric cannot carry",
-            answer.scheme
-        ))
+        refuse(format!("shard {shard} answered commit scheme {}, which this fabric cannot carry", answer.scheme))
     })?;
     let End { lanes, slots, staging, geometry } = end;
     let mut parts = Vec::with_capacity(lanes.len());

@@ -156,13 +156,7 @@ fn connect<F: Fabric>(
     Ok(failure)
 }
 
-fn report<F: Fabric>(
-    shared: &Shared<F>,
-    guest: &Guest<F>,
-    wanted: &[(&LaneEnd, u32)],
-    answered: Scheme,
-    first: bool,
-) {
+fn report<F: Fabric>(shared: &Shared<F>, guest: &Guest<F>, wanted: &[(&LaneEnd, u32)], answered: Scheme, first: bool) {
     if first {
         crate::event!(crate::observe::Level::INFO, crate::observe::events::CLIENT_ADMITTED,
             shard = shared.settings.shard_id,

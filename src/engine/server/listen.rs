@@ -121,4 +121,3 @@ fn care<F: Fabric>(
     }
     found
 }
-
