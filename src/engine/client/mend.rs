@@ -80,7 +80,8 @@ pub(crate) struct ShardMend<F: Fabric> {
     answered: bool,
     /// Until when no attempt is made.
     held: Option<Tick>,
-    echo_due: bool,
+    /// The shard does not know the present offer: an echo is missing, or it is another process than it was left for.
+    publish_due: bool,
     probe: Option<(Probe, Tick)>,
     next_probe: Tick,
     probe_lane: u32,
@@ -96,7 +97,7 @@ impl<F: Fabric> ShardMend<F> {
             attempts: BTreeMap::new(),
             answered: false,
             held: None,
-            echo_due: false,
+            publish_due: false,
             probe: None,
             next_probe: Tick(0),
             probe_lane: 0,
@@ -161,6 +162,8 @@ impl<F: Fabric> Mender<F> {
                     (self.shards.get_mut(shard as usize), channels.get(shard as usize))
                 {
                     state.held = None;
+                    // What is under way may have been left for the process before, and thrown away with it.
+                    state.publish_due |= !state.attempts.is_empty();
                     channel.lanes().iter().for_each(|lane| lane.peer_is_back(&self.policy));
                 }
             }
@@ -339,14 +342,14 @@ impl<F: Fabric> Mender<F> {
             }
         }
         shard.attempts.retain(|_, attempt| !matches!(attempt.stage, Stage::Over));
-        let echo_due = core::mem::take(&mut shard.echo_due);
-        if echo_due && let Err(error) = board.publish(index, shard.own.encode()) {
+        let publish_due = core::mem::take(&mut shard.publish_due);
+        if publish_due && let Err(error) = board.publish(index, shard.own.encode()) {
             // The lanes work without: the shard gives up only what it never heard of again.
             crate::event!(
                 crate::observe::Level::WARN,
                 crate::observe::events::LANE_REBUILD_FAILED,
                 shard = index,
-                phase = "echo",
+                phase = "publish",
                 error = %error
             );
         }
@@ -444,7 +447,7 @@ impl<F: Fabric> Mender<F> {
             if let Some(end) = shard.own.ends.iter_mut().find(|end| end.lane == *number) {
                 end.answers = echo;
             }
-            shard.echo_due = true;
+            shard.publish_due = true;
         }
     }
 

@@ -296,6 +296,10 @@ impl<F: Fabric> PsClient<F> {
         };
         match sent {
             Ok(()) => batch.parts[index].state = PartState::Sent(held),
+            Err(error) if self.may_wait(&error) => {
+                batch.waits_for = Some(error);
+                return false;
+            }
             Err(error) => part_failed(batch, index, error),
         }
         true

@@ -295,7 +295,9 @@ impl<F: Fabric> PsClient<F> {
             ));
         }
         let held = self.take(shard)?;
-        let mut header = self.once(blank(op, 0, 0));
+        // To create a table that is there finds it: that may be done twice, and on a shard that has lost its memory too.
+        let blank = blank(op, 0, 0);
+        let mut header = if op == Op::InitTable { blank } else { self.once(blank) };
         // SAFETY: the bytes fit the slot's payload; the record is the holder's.
         unsafe {
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), channel.payload(held), bytes.len());
