@@ -266,7 +266,7 @@ mod tests {
         Tick(0).after(Duration::from_millis(ms))
     }
 
-    fn seed() -> RebuildPolicy {
+    fn plain() -> RebuildPolicy {
         RebuildPolicy {
             enabled: true,
             attempts_max: 3,
@@ -314,12 +314,12 @@ mod tests {
         assert!(lane.failed(ms(3), 1, DirtyReason::Closed));
         assert_eq!(lane.state(), LaneState::Dead);
         assert!(!lane.connected(1));
-        assert_eq!(lane.want(ms(9), &seed()), Want::Nothing);
+        assert_eq!(lane.want(ms(9), &plain()), Want::Nothing);
     }
 
     #[test]
-    fn the_seeds_budget_is_for_life_and_its_envelope_is_finite() {
-        let (mut lane, policy) = (active(), seed());
+    fn a_budget_for_life_ends() {
+        let (mut lane, policy) = (active(), plain());
         let mut now = 0;
         let mut generation = 1;
         for round in 0..3 {
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn a_bucket_refills_with_time() {
         let refill = Some(Duration::from_millis(100));
-        let policy = RebuildPolicy { refill, cooldown: Duration::ZERO, ..seed() };
+        let policy = RebuildPolicy { refill, cooldown: Duration::ZERO, ..plain() };
         let mut lane = active();
         lane.failed(ms(0), 1, DirtyReason::PeerGone);
         for _ in 0..3 {
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn what_an_older_connection_brings_is_no_news() {
-        let (mut lane, policy) = (active(), seed());
+        let (mut lane, policy) = (active(), plain());
         lane.failed(ms(0), 1, DirtyReason::WaitTimeout);
         assert!(matches!(lane.want(ms(0), &policy), Want::Begin { generation: 2, .. }));
         assert!(!lane.failed(ms(1), 1, DirtyReason::PeerGone));
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_refused_key_is_refreshed_once() {
-        let (mut lane, policy) = (active(), RebuildPolicy { cooldown: Duration::ZERO, ..seed() });
+        let (mut lane, policy) = (active(), RebuildPolicy { cooldown: Duration::ZERO, ..plain() });
         let refused = DirtyReason::Completion(WcStatus::RemAccess);
         assert!(lane.failed(ms(0), 1, refused));
         assert!(matches!(lane.want(ms(0), &policy), Want::Begin { generation: 2, .. }));
@@ -386,7 +386,7 @@ mod tests {
     fn off_means_off() {
         let mut lane = active();
         lane.failed(ms(0), 1, DirtyReason::PeerGone);
-        let policy = RebuildPolicy { enabled: false, ..seed() };
+        let policy = RebuildPolicy { enabled: false, ..plain() };
         assert_eq!(lane.want(ms(5000), &policy), Want::Disabled);
         assert!(!lane.has_hope(&policy));
         assert_eq!(lane.state(), LaneState::Dirty);

@@ -77,7 +77,7 @@ choice! {
     /// Which values the options of recovery have that are not given.
     RecoveryPreset {
         /// Those of their own defaults: nothing is rebuilt or sent again.
-        Seed = "seed",
+        Plain = "plain",
         /// Everything that heals is on.
         Resilient = "resilient",
     }

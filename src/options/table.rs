@@ -149,8 +149,8 @@ option_table! {
     max_kv_num_per_request: u32 = Spec::number("max-kv-num-per-request", "300", 1, 1 << 20).layout()
         .aliases(&["max-keys-per-request"]);
 
-    /// What the options of heartbeat, health, rebuild and retry are that are not given. `seed`: the defaults of this table. `resilient`: rebuild, sweep, refilling attempts, pushed verdicts, idle probes and exactly-once retries are on, and a silent shard is dead after 300 ms.
-    recovery_preset: RecoveryPreset = Spec::choice("recovery-preset", "seed", RecoveryPreset::WORDS);
+    /// What the options of heartbeat, health, rebuild and retry are that are not given. `plain`: the defaults of this table. `resilient`: rebuild, sweep, refilling attempts, pushed verdicts, idle probes and exactly-once retries are on, and a silent shard is dead after 300 ms.
+    recovery_preset: RecoveryPreset = Spec::choice("recovery-preset", "plain", RecoveryPreset::WORDS);
     /// How often each shard reports that it lives.
     heartbeat_interval_ms: u64 = Spec::milliseconds("rdma-heartbeat-interval-ms", "1000", 1);
     /// A shard silent for so long is suspect.

@@ -4,7 +4,8 @@
 //! the slot is held. It keeps its identity, so a server that has executed it already answers from its memory; a server
 //! that has lost that memory must not get it again.
 
-use super::channel::{AcquireError, Channel, Held};
+use super::Witness;
+use super::channel::{AcquireError, Channel, Held, Own};
 use super::raw::copy_header;
 use crate::fabric::Fabric;
 use crate::sync::{Arc, Ordering};
@@ -60,30 +61,14 @@ impl<F: Fabric, R> Channel<F, R> {
             own.via = held.index;
         }
         match borrowed {
-            None => {
-                if !self.move_home(held) {
-                    return Resend::NotNow;
-                }
+            None if self.move_home(held) => own.word = own.word.next(),
+            None => return Resend::NotNow,
+            Some(other) if !self.borrow(own, other, once.then_some(before.0.parts().witness)) => {
+                self.release(other);
+                return FORGOTTEN;
             }
-            Some(other) => {
-                // SAFETY: this thread has just taken that slot, and so has its `own` to itself.
-                let theirs = unsafe { &mut *self.slots[other.index as usize].own.get() };
-                if once && theirs.connection.parts().witness != before.0.parts().witness {
-                    self.release(other);
-                    return FORGOTTEN;
-                }
-                theirs.word = theirs.word.next();
-                own.word = theirs.word;
-                own.places = theirs.places;
-                own.connection = Arc::clone(&theirs.connection);
-                own.at = theirs.at;
-                own.via = other.index;
-                // Taken next, this slot moves home.
-                slot.generation.store(0, Ordering::Relaxed);
-            }
-        }
-        if own.via == held.index {
-            own.word = own.word.next();
+            // Taken next, this slot moves home.
+            Some(_) => slot.generation.store(0, Ordering::Relaxed),
         }
         // SAFETY: both places hold the payload bytes of a slot, which `payload_bytes` does not exceed; they belong to
         // different slots or connections; the old one is kept mapped by `before`.
@@ -99,6 +84,23 @@ impl<F: Fabric, R> Channel<F, R> {
                 Resend::Sent
             }
         }
+    }
+
+    /// Lets a request use the places of another slot, which this thread has just taken. False: its shard does not
+    /// remember what that witness does.
+    fn borrow(&self, own: &mut Own<F, R>, other: Held, witness: Option<Witness>) -> bool {
+        // SAFETY: this thread holds that slot, and so has its `own` to itself.
+        let theirs = unsafe { &mut *self.slots[other.index as usize].own.get() };
+        if witness.is_some_and(|witness| theirs.connection.parts().witness != witness) {
+            return false;
+        }
+        theirs.word = theirs.word.next();
+        own.word = theirs.word;
+        own.places = theirs.places;
+        own.connection = Arc::clone(&theirs.connection);
+        own.at = theirs.at;
+        own.via = other.index;
+        true
     }
 
     /// Whether the process that a request was sent to is known to have ended.

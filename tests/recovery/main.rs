@@ -4,12 +4,12 @@
 //! but the patience that ends a test that hangs.
 
 mod broken;
+mod budget;
 mod child;
 mod restarts;
 #[path = "../kills/rows.rs"]
 #[allow(dead_code)] // shared with tests/kills, which uses all of it
 mod rows;
-mod seed;
 mod stops;
 mod storm;
 #[path = "../kills/support.rs"]

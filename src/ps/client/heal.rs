@@ -5,7 +5,7 @@ use super::single::Record;
 use crate::error::{Error, Outcome, StatusClass};
 use crate::fabric::Fabric;
 use crate::rpc::{Channel, Held, Resend};
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, OnceLock, Ordering};
 use core::fmt;
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use core::time::Duration;
 #[derive(Default)]
 pub(super) struct Concerns {
     shards: Box<[AtomicBool]>,
-    told: std::sync::OnceLock<Box<dyn Fn() + Send + Sync>>,
+    told: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl fmt::Debug for Concerns {
@@ -24,7 +24,7 @@ impl fmt::Debug for Concerns {
 
 impl Concerns {
     pub(super) fn new(shards: usize) -> Concerns {
-        Concerns { shards: (0..shards).map(|_| AtomicBool::new(false)).collect(), told: std::sync::OnceLock::new() }
+        Concerns { shards: (0..shards).map(|_| AtomicBool::new(false)).collect(), told: OnceLock::new() }
     }
 }
 

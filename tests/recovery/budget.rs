@@ -22,7 +22,7 @@ fn by_default_nothing_is_rebuilt_or_sent_again() {
     assert_eq!((info.state, info.generation, info.attempts), (LaneState::Dirty, 1, 0));
 }
 
-/// The seed's way: an acquisition finds a lane down and has it rebuilt, three times in its life.
+/// An acquisition finds a lane down and has it rebuilt, three times in its life.
 #[test]
 fn a_budget_for_life_is_used_up_by_successes_as_well() {
     let changes = [
