@@ -165,15 +165,10 @@ impl<F: Fabric> ClientLane<F> {
         }
     }
 
-    /// It is wanted still.
-    pub fn remember_wanted(&self) {
-        self.wanted.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether somebody wanted it since the last call.
+    /// Whether somebody has looked for a slot since it went down.
     #[must_use]
-    pub fn take_wanted(&self) -> bool {
-        self.wanted.swap(false, Ordering::Relaxed)
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
     }
 
     /// What its life wants; a begun attempt is marked as such.
@@ -200,6 +195,7 @@ impl<F: Fabric> ClientLane<F> {
             return false;
         }
         *lock(&self.current) = Arc::new(connection);
+        self.wanted.store(false, Ordering::Relaxed);
         // Release: pairs with the Acquire in `active`.
         self.active.store(generation, Ordering::Release);
         true

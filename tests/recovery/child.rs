@@ -4,7 +4,7 @@ use crate::rows::Table;
 use crate::support::{Changes, MARK, OPTIONS, PATIENCE, ROLE, open_client, start_server};
 use std::io::BufRead;
 
-fn say(what: impl core::fmt::Display) {
+pub fn say(what: impl core::fmt::Display) {
     println!("\n{MARK}{what}");
 }
 
@@ -23,6 +23,7 @@ pub fn play() {
     match role.as_str() {
         "server" => server(&changes),
         "client" => client(&changes),
+        "adder" => crate::chaos::adder(&changes, commands()),
         other => panic!("no such role: {other}"),
     }
 }

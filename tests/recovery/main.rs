@@ -5,6 +5,7 @@
 
 mod broken;
 mod budget;
+mod chaos;
 mod child;
 mod restarts;
 #[path = "../kills/rows.rs"]

@@ -217,7 +217,7 @@ impl<F: Fabric> Mender<F> {
                 // An idle lane's queue pair may have gone to ERR unseen. The state says what came of the look.
                 let _ = lane.check();
             }
-            let wanted = lane.take_wanted();
+            let wanted = lane.is_wanted();
             if lane.active() != 0 || !(wanted || self.settings.lane_rebuild_sweep_ms > 0) {
                 continue;
             }
@@ -231,11 +231,7 @@ impl<F: Fabric> Mender<F> {
             }
             match lane.next_step(at, &self.policy) {
                 Want::Nothing | Want::Disabled => {}
-                Want::Later(when) => {
-                    // Remembered: whoever wanted it may not come again.
-                    later(&mut next, when);
-                    lane.remember_wanted();
-                }
+                Want::Later(when) => later(&mut next, when),
                 Want::Exhausted => {
                     crate::event!(
                         crate::observe::Level::ERROR,

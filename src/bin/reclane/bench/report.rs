@@ -3,6 +3,7 @@
 use super::clock::Clock;
 use super::gather::{FEW_LARGE, Gather, MANY_SMALL, Table as Gathered};
 use super::host::{on_cpu, two_cpus};
+use super::recovery;
 use super::service::{Changes, Shard};
 use super::workload::{Kind, Run, Table, Workload};
 use super::yardstick::{HandOff, Lines, PingPong};
@@ -13,7 +14,10 @@ use std::time::Duration;
 
 /// Measure requests beside what this machine can do at best.
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// Size of the tables in MiB. Ratios are told for 64, which fits the caches of a server; larger ones are bound by
     /// memory.
     #[arg(long, default_value_t = 64)]
@@ -40,6 +44,12 @@ pub struct Arguments {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+}
+
+/// Other things to measure.
+#[derive(clap::Subcommand, Debug)]
+enum Other {
+    Recovery(recovery::Arguments),
 }
 
 /// A workload with the names its figures have in the JSON object.
@@ -152,6 +162,9 @@ impl<'a> Yardsticks<'a> {
 /// # Errors
 /// What a process, an option or a request fails with.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    if let Some(Other::Recovery(other)) = &arguments.other {
+        return recovery::run(other);
+    }
     let mut figures = Map::new();
     idle_and_start_up(arguments, &mut figures)?;
     let gathered = Gathered::new(usize::try_from(arguments.table_mib << 20).unwrap_or(usize::MAX))?;
