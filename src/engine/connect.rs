@@ -10,38 +10,38 @@ use crate::sync::Arc;
 use crate::wire::Geometry;
 
 /// The first connection of a lane. Rebuilt lanes count on from here.
-pub(super) const FIRST_GENERATION: u32 = 1;
+pub(crate) const FIRST_GENERATION: u32 = 1;
 
 /// Queue pairs and memory of one side of lanes that are connected together.
-pub(super) struct End<F: Fabric> {
+pub(crate) struct End<F: Fabric> {
     /// One per lane: its number, the generation of both ends' words, and its queue pair; in the order of their places.
-    pub(super) lanes: Vec<(u32, u32, F::Qp)>,
+    pub(crate) lanes: Vec<(u32, u32, F::Qp)>,
     /// This end's slots, which the peer writes.
-    pub(super) slots: F::Region,
+    pub(crate) slots: F::Region,
     /// Memory that writes are posted from, laid out as the other side would with the same places; None where windows
     /// are used.
-    pub(super) staging: Option<F::Region>,
+    pub(crate) staging: Option<F::Region>,
     /// Layout of `slots`: as many places as lanes.
-    pub(super) geometry: Geometry,
+    pub(crate) geometry: Geometry,
 }
 
 /// Which side of a lane this process is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum EndOf {
+pub(crate) enum EndOf {
     Client,
     Server,
 }
 
 impl EndOf {
     /// Bytes of this side's region, and of the other's.
-    pub(super) fn bytes(self, geometry: &Geometry) -> (usize, usize) {
+    pub(crate) fn bytes(self, geometry: &Geometry) -> (usize, usize) {
         let (client, server) = (geometry.client_region_bytes(), geometry.server_region_bytes());
         if self == EndOf::Client { (client, server) } else { (server, client) }
     }
 }
 
 /// How slots lie, as this process's options say.
-pub(super) fn geometry(settings: &Settings) -> Geometry {
+pub(crate) fn geometry(settings: &Settings) -> Geometry {
     Geometry {
         lanes: settings.qps_per_client_per_shard,
         slots: settings.slots_per_qp,
@@ -54,7 +54,7 @@ pub(super) fn geometry(settings: &Settings) -> Geometry {
 ///
 /// # Errors
 /// `OptionConflict` when the fabric cannot carry it.
-pub(super) fn scheme<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Scheme> {
+pub(crate) fn scheme<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Scheme> {
     let capabilities = fabric.capabilities();
     let scheme = match settings.commit_scheme {
         CommitScheme::Auto => Scheme::pick(&capabilities),
@@ -78,7 +78,7 @@ pub(super) fn scheme<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Schem
 impl<F: Fabric> End<F> {
     /// Makes this side's end of `lanes` (number and generation), in fresh memory. `exposed` are the regions beside it
     /// that the peer may reach; `cqs` gives each lane its queues and waker.
-    pub(super) fn make(
+    pub(crate) fn make(
         fabric: &F,
         settings: &Settings,
         side: EndOf,
@@ -108,7 +108,7 @@ impl<F: Fabric> End<F> {
 
     /// What the peer must know of the end at `place`. `own` is the number of this side's connection, `answers` that of
     /// the peer's.
-    pub(super) fn describe(&self, place: usize, own: u32, answers: u32) -> Option<LaneEnd> {
+    pub(crate) fn describe(&self, place: usize, own: u32, answers: u32) -> Option<LaneEnd> {
         let (lane, _, qp) = self.lanes.get(place)?;
         Some(LaneEnd {
             lane: *lane,
@@ -122,13 +122,13 @@ impl<F: Fabric> End<F> {
     }
 
     /// Bytes of registered memory.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         (self.slots.bytes() + self.staging.as_ref().map_or(0, Region::bytes)) as u64
     }
 }
 
 /// An offer of this process, without ends.
-pub(super) fn blank_offer(settings: &Settings, scheme: Scheme, incarnation: Incarnation) -> LaneOffer {
+pub(crate) fn blank_offer(settings: &Settings, scheme: Scheme, incarnation: Incarnation) -> LaneOffer {
     LaneOffer {
         incarnation,
         answers: Incarnation(0),
@@ -141,20 +141,20 @@ pub(super) fn blank_offer(settings: &Settings, scheme: Scheme, incarnation: Inca
 }
 
 /// Where the slots of a peer's end lie.
-pub(super) fn placement(offer: &LaneOffer, end: &LaneEnd) -> Placement {
+pub(crate) fn placement(offer: &LaneOffer, end: &LaneEnd) -> Placement {
     Placement { place: end.place, geometry: Geometry { lanes: end.places, ..offer.geometry } }
 }
 
 /// Where a lane's completions go, and what its peer rings.
-pub(super) struct Completions<F: Fabric> {
-    pub(super) send: Arc<F::Cq>,
-    pub(super) recv: Arc<F::Cq>,
-    pub(super) waker: Option<Arc<F::Waker>>,
+pub(crate) struct Completions<F: Fabric> {
+    pub(crate) send: Arc<F::Cq>,
+    pub(crate) recv: Arc<F::Cq>,
+    pub(crate) waker: Option<Arc<F::Waker>>,
 }
 
 /// Decodes what the peer published, and checks it against this process's own options: the deployment digest has done so
 /// at the control plane already, so a difference here means a peer that does not keep to it.
-pub(super) fn decode_offer(bytes: &[u8], settings: &Settings, peer: EndOf) -> Result<LaneOffer> {
+pub(crate) fn decode_offer(bytes: &[u8], settings: &Settings, peer: EndOf) -> Result<LaneOffer> {
     let refuse = |what: String| Error::new(Status::DeploymentMismatch, what);
     let ours = geometry(settings);
     let offer = LaneOffer::decode(bytes).map_err(|what| refuse(format!("the peer published {what}")))?;

@@ -3,10 +3,10 @@
 //! [`Client`] and [`Server`] are what the C API wraps. Everything else is generic over the fabric and chosen once, when
 //! they are opened.
 
-mod client;
-mod connect;
+pub(crate) mod client;
+pub(crate) mod connect;
 mod log;
-mod server;
+pub(crate) mod server;
 mod store;
 
 pub use client::{Buffer, Client, ClientStats, LaneInfo};

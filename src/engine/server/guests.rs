@@ -18,7 +18,7 @@ const HANDSHAKES_MAX: usize = 64;
 
 /// One client's process.
 #[derive(Debug)]
-pub(super) struct Guest<F: crate::fabric::Fabric> {
+pub(crate) struct Guest<F: crate::fabric::Fabric> {
     pub(super) client: ClientId,
     pub(super) incarnation: Incarnation,
     pub(super) window: Arc<Window>,
@@ -29,7 +29,7 @@ pub(super) struct Guest<F: crate::fabric::Fabric> {
 
 /// Its lanes.
 #[derive(Debug)]
-pub(super) struct GuestLanes<F: crate::fabric::Fabric> {
+pub(crate) struct GuestLanes<F: crate::fabric::Fabric> {
     pub(super) known: BTreeMap<u32, GuestLane>,
     /// What it was answered.
     pub(super) ends: BTreeMap<u32, LaneEnd>,
@@ -47,7 +47,7 @@ struct Turn {
 
 /// All of them.
 #[derive(Debug)]
-pub(super) struct Guests<F: crate::fabric::Fabric> {
+pub(crate) struct Guests<F: crate::fabric::Fabric> {
     all: Mutex<HashMap<(ClientId, Incarnation), Arc<Guest<F>>>>,
     next_window: AtomicU64,
     queue: Mutex<Handshakes<F>>,

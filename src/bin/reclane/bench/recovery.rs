@@ -182,21 +182,21 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// From the signal to the last client's error.
 fn detection(deployment: &Deployment, clients: &[(Client, TableTag)], signal: libc::c_int) -> Result<f64> {
     let key = key_of(&clients[0].0, 1);
-    let warm = AtomicU64::new(0);
+    let (warm, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let work = |(client, tag): &(Client, TableTag)| {
+        let mut first = true;
+        while !stop.load(Ordering::Relaxed) && get(client, *tag, key).is_ok() {
+            warm.fetch_add(u64::from(core::mem::take(&mut first)), Ordering::Relaxed);
+        }
+        now()
+    };
     std::thread::scope(|scope| {
-        let work = |(client, tag): &(Client, TableTag)| {
-            let mut first = true;
-            while get(client, *tag, key).is_ok() {
-                warm.fetch_add(u64::from(core::mem::take(&mut first)), Ordering::Relaxed);
-            }
-            now()
-        };
-        let work = &work;
-        let callers: Vec<_> = clients.iter().map(|client| scope.spawn(move || work(client))).collect();
-        until("traffic", || warm.load(Ordering::Relaxed) == clients.len() as u64)?;
+        let callers: Vec<_> = clients.iter().map(|client| scope.spawn(|| work(client))).collect();
+        let warmed = until("traffic", || warm.load(Ordering::Relaxed) == clients.len() as u64);
         let at = deployment.shards[1].signal(signal);
+        stop.store(warmed.is_err(), Ordering::Relaxed);
         let last = callers.into_iter().filter_map(|caller| caller.join().ok()).max().unwrap_or(at);
-        Ok(ms(at, last))
+        warmed.map(|_| ms(at, last))
     })
 }
 
