@@ -5,7 +5,7 @@
 
 use crate::child::say;
 use crate::rows::Table;
-use crate::support::{Changes, Deployment, PATIENCE, Process, open_client, until, with};
+use crate::support::{Changes, Deployment, PATIENCE, Process, open_client, until};
 use reclane::engine::Client;
 use reclane::time::{now, pause};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -205,8 +205,6 @@ fn what_was_acknowledged_is_there_once() {
     let rounds = number("RECLANE_CHAOS_ROUNDS", 3);
     println!("RECLANE_CHAOS_SEED={seed} RECLANE_CHAOS_ROUNDS={rounds} gives this run again");
     let deployment = Deployment::start(SHARDS, &[("recovery-preset", "resilient"), ("server-rdma-threads", "2")]);
-    let changes = with(&deployment.changes, "rdma-wait-timeout-ms", "30000");
-    let deployment = Deployment { changes, ..deployment };
     let mut chaos = Chaos { deployment, adders: Vec::new(), dice: Dice(seed), faults: [0; 4] };
     chaos.adders = (0..ADDERS).map(|_| chaos.adder()).collect();
     for round in 0..rounds {

@@ -45,10 +45,12 @@ struct Turn {
     gone: Option<Tick>,
 }
 
+type ByProcess<F> = HashMap<(ClientId, Incarnation), Arc<Guest<F>>>;
+
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Guests<F: crate::fabric::Fabric> {
-    all: Mutex<HashMap<(ClientId, Incarnation), Arc<Guest<F>>>>,
+    all: Mutex<ByProcess<F>>,
     next_window: AtomicU64,
     queue: Mutex<Handshakes<F>>,
 }

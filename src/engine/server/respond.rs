@@ -98,8 +98,10 @@ pub(crate) fn respond<F: Fabric>(
 /// A lane that was connected, our count of its connections, and its end as the client is to see it.
 type Made<F> = (Arc<ServerLane<F>>, u32, Option<LaneEnd>);
 
-/// Builds this side's end of the lanes that the client has newly connected, in fresh memory, and connects each. With the
-/// lanes that could be, the first error of one that could not.
+/// With the lanes that could be connected, the first error of one that could not.
+type Connected<F> = (Vec<Made<F>>, Option<Box<Error>>);
+
+/// Builds this side's end of the lanes that the client has newly connected, in fresh memory, and connects each.
 fn connect<F: Fabric>(
     host: &Host<'_, F>,
     offer: &LaneOffer,
@@ -107,7 +109,7 @@ fn connect<F: Fabric>(
     answered: Scheme,
     deadline: Tick,
     mut completions: impl FnMut(u32) -> Completions<F>,
-) -> Result<(Vec<Made<F>>, Option<Box<Error>>)> {
+) -> Result<Connected<F>> {
     let numbers: Vec<(u32, u32)> = wanted.iter().map(|(end, _)| (end.lane, end.generation)).collect();
     let mut queues = Vec::with_capacity(numbers.len());
     let end = End::make(host.fabric, host.settings, EndOf::Server, &numbers, &[], |lane| {
