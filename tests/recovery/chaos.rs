@@ -3,6 +3,9 @@
 //!
 //! `RECLANE_CHAOS_SEED` and `RECLANE_CHAOS_ROUNDS` choose the run; scripts/chaos.sh makes a long one of it.
 
+// The numbers here are small.
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+
 use crate::child::say;
 use crate::rows::Table;
 use crate::support::{Changes, Deployment, PATIENCE, Process, open_client, until};
@@ -97,7 +100,10 @@ pub fn adder(changes: &Changes, commands: impl Iterator<Item = String>) {
                 "added" => say(added.load(Ordering::Relaxed)),
                 "halt" => {
                     stop.store(true, Ordering::Relaxed);
-                    caller.take().map(|caller: std::thread::ScopedJoinHandle<'_, ()>| caller.join().expect("no panic"));
+                    let caller: Option<std::thread::ScopedJoinHandle<'_, ()>> = caller.take();
+                    if let Some(caller) = caller {
+                        caller.join().expect("no panic");
+                    }
                     say(format_args!("{} {}", added.load(Ordering::Relaxed), failed.load(Ordering::Relaxed)));
                 }
                 "sum" => {
