@@ -82,7 +82,7 @@ impl core::fmt::Debug for Handler {
 type Judged = Result<Answer, RpcStatus>;
 
 const EMPTY: Answer =
-    Answer { status: 0, bytes: 0, aux: 0, inline: [0; INLINE_BYTES], landed: None, landed_from: core::ptr::null() };
+    Answer { status: 0, bytes: 0, aux: 0, inline: [0; INLINE_BYTES / 8], landed: None, landed_from: core::ptr::null() };
 
 /// The rows of a request, judged.
 struct Input {
@@ -106,17 +106,9 @@ impl Handler {
     /// Fetches what a small GET will touch, so that the misses of several requests overlap.
     #[inline]
     pub fn prefetch(&self, worker: u32, header: &RequestHeader) {
-        let inline = RequestHeader::keys_are_inline(header.flags, header.key_count);
-        if header.op != Op::Get as u8 || !inline || header.key_count == 0 {
-            return;
+        if let (true, Some(keys)) = (header.op == Op::Get as u8, header.inline_keys()) {
+            self.store.prefetch(worker, TableTag(header.table), keys);
         }
-        let at = RequestHeader::inline_keys_at(header.flags);
-        let mut keys = [0_u64; INLINE_BYTES / 8];
-        let count = header.key_count as usize;
-        for (key, bytes) in keys.iter_mut().zip(header.inline[at..].chunks_exact(8)).take(count) {
-            *key = u64::from_le_bytes(bytes.try_into().unwrap_or([0; 8]));
-        }
-        self.store.prefetch(worker, TableTag(header.table), &keys[..count]);
     }
 
     /// Executes a request and answers it. A panic of the store is answered with `InternalError`. False: it is a
@@ -233,13 +225,11 @@ impl Handler {
         keys: &mut Vec<u64>,
     ) -> Result<u32, RpcStatus> {
         keys.clear();
-        let count = h.key_count as usize;
-        if RequestHeader::keys_are_inline(h.flags, h.key_count) {
-            let at = RequestHeader::inline_keys_at(h.flags);
-            let bytes = h.inline[at..at + count * 8].chunks_exact(8);
-            keys.extend(bytes.map(|key| u64::from_le_bytes(key.try_into().unwrap_or([0; 8]))));
+        if let Some(inline) = h.inline_keys() {
+            keys.extend_from_slice(inline);
             return Ok(0);
         }
+        let count = h.key_count as usize;
         let bytes = u64::from(h.key_count) * 8;
         if bytes > u64::from(h.payload_bytes) {
             return Err(RpcStatus::InvalidPayload);
@@ -267,11 +257,7 @@ impl Handler {
         if remote.is_none() && total as usize <= INLINE_BYTES {
             let mut room = [0_u64; INLINE_BYTES / 8];
             self.gather(scratch, table, row_bytes, room.as_mut_ptr().cast(), total)?;
-            let mut answer = Answer { bytes: total, ..EMPTY };
-            for (bytes, word) in answer.inline.chunks_exact_mut(8).zip(room) {
-                bytes.copy_from_slice(&word.to_ne_bytes());
-            }
-            return Ok(answer);
+            return Ok(Answer { bytes: total, inline: room.map(u64::from_le), ..EMPTY });
         }
         if let Some(buffer) = remote {
             return self.get_into_buffer(lane, slot, (table, row_bytes, total), buffer, scratch);

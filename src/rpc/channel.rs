@@ -2,13 +2,16 @@
 
 use super::bell::Bell;
 use super::connection::{Connection, SlotPlaces};
-use super::raw::{checksum_foreign, fetch_to_read, load_acquire};
+use super::raw::{checksum_foreign, copy_header, fetch_to_read, fetch_to_write, load_acquire};
 use super::{ClientLane, ClientLaneParts, Scheme};
 use crate::error::{Error, Outcome, Result, Status};
 use crate::fabric::{Completion, Cq, Fabric, WcOpcode, WcStatus};
 use crate::lane::DirtyReason;
 use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, CachePadded, Ordering};
-use crate::wire::{Progress, RequestHeader, ResponseHeader, Word, flags, request_checksum, response_offsets};
+use crate::wire::{
+    HEADER_BYTES, INLINE_BYTES, Progress, RequestHeader, ResponseHeader, Word, flags, request_checksum,
+    response_offsets,
+};
 use core::cell::{Cell, UnsafeCell};
 
 /// A slot that the caller holds, by index and use: what a token is made of.
@@ -29,14 +32,14 @@ pub enum AcquireError {
     Down(Box<Error>),
 }
 
-/// What a look at a slot's answer shows.
-#[derive(Debug)]
-pub enum Polled {
-    /// Not there yet.
-    Pending,
-    /// Complete.
-    Done(ResponseHeader),
-    /// Complete, but it does not agree with its own checksum, or answers another request.
+/// What is thought of an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Judgement {
+    /// It is this request's, and agrees with its checksum if it has one.
+    Whole,
+    /// Some of it is still on its way.
+    NotYet,
+    /// It does not agree with its own checksum, or answers another request.
     Corrupt,
 }
 
@@ -54,6 +57,8 @@ pub struct Slot<F: Fabric, R> {
     pub(super) generation: AtomicU32,
     /// Where the answer's header lies, for those who fetch ahead: a hint.
     answer_hint: AtomicPtr<u8>,
+    /// The same of the request's header.
+    request_hint: AtomicPtr<u8>,
     pub(super) lane: u32,
     slot: u32,
     pub(super) own: UnsafeCell<Own<F, R>>,
@@ -65,6 +70,8 @@ pub(super) struct Own<F: Fabric, R> {
     pub(super) word: Word,
     /// Where rows land when not in the slot.
     pub(super) landing: *const u8,
+    /// The request was its header and no more.
+    is_bare: bool,
     pub(super) places: SlotPlaces,
     /// What `places` belong to.
     pub(super) connection: Arc<Connection<F>>,
@@ -97,6 +104,9 @@ pub struct Channel<F: Fabric, R> {
 }
 
 const HINTS: usize = 16;
+
+/// A caller that holds the slot so far ahead of the one it gives back has many requests under way.
+const DEEP: usize = 12;
 
 /// A small number that differs between threads as long as there are few of them.
 #[inline]
@@ -134,6 +144,7 @@ impl<F: Fabric, R: Default + Send> Channel<F, R> {
                     arrived: AtomicU32::new(0),
                     generation: AtomicU32::new(connection.parts().generation),
                     answer_hint: AtomicPtr::new(places.response_header.cast_mut()),
+                    request_hint: AtomicPtr::new(places.request_header),
                     lane: lane.number(),
                     slot,
                     own: UnsafeCell::new(Own {
@@ -143,6 +154,7 @@ impl<F: Fabric, R: Default + Send> Channel<F, R> {
                         connection: Arc::clone(&connection),
                         at: slot,
                         via: u32::try_from(slots.len()).unwrap_or(u32::MAX),
+                        is_bare: false,
                         record: R::default(),
                     }),
                 }));
@@ -196,18 +208,23 @@ impl<F: Fabric, R> Channel<F, R> {
     ///
     /// # Errors
     /// [`AcquireError`].
-    #[inline]
+    #[inline(always)]
     pub fn acquire(&self) -> core::result::Result<Held, AcquireError> {
-        let count = self.slots.len();
         let hint = self.hints[thread_hint()].load(Ordering::Relaxed) as usize;
-        let start = if hint < count { hint } else { 0 };
-        for step in 0..count {
-            let index = if start + step < count { start + step } else { start + step - count };
-            if let Some(held) = self.try_take(index) {
-                return Ok(held);
-            }
+        if hint < self.slots.len()
+            && let Some(held) = self.try_take(hint)
+        {
+            return Ok(held);
         }
-        Err(self.why_none())
+        self.acquire_any(hint)
+    }
+
+    #[inline(never)]
+    fn acquire_any(&self, hint: usize) -> core::result::Result<Held, AcquireError> {
+        let count = self.slots.len();
+        let start = if hint < count { hint } else { 0 };
+        let found = (start..count).chain(0..start).find_map(|index| self.try_take(index));
+        found.ok_or_else(|| self.why_none())
     }
 
     #[inline(always)]
@@ -258,6 +275,7 @@ impl<F: Fabric, R> Channel<F, R> {
         own.via = held.index;
         slot.arrived.store(0, Ordering::Relaxed);
         slot.answer_hint.store(places.response_header.cast_mut(), Ordering::Relaxed);
+        slot.request_hint.store(places.request_header, Ordering::Relaxed);
         slot.generation.store(generation, Ordering::Relaxed);
         true
     }
@@ -361,6 +379,7 @@ impl<F: Fabric, R> Channel<F, R> {
         let own = unsafe { &mut *slot.own.get() };
         own.word = own.word.next();
         own.landing = landing;
+        own.is_bare = header.payload_bytes == 0;
         header.sequence = RequestHeader::identity(held.index, held.use_count);
         #[allow(clippy::cast_possible_truncation)] // options bound the number of shards far below 2^16
         {
@@ -410,40 +429,85 @@ impl<F: Fabric, R> Channel<F, R> {
         }
     }
 
-    /// Looks for the answer. `expected_bytes` bounds an answer that lands outside the slot.
+    /// A caller with many small requests under way takes this slot again at once, and then the next one: the line of the
+    /// next one's request is taken back from the server meanwhile, so that its stores do not wait for that. 17 % at a
+    /// depth of 32; with few under way, or payload beside the header, the server would only lose the line too early.
+    #[inline(always)]
+    fn claim_next(&self, index: u32, is_bare: bool) {
+        let index = index as usize;
+        let count = self.slots.len();
+        let ahead = if index + DEEP < count { index + DEEP } else { (index + DEEP) % count };
+        if is_bare
+            && self.slots[ahead].state.load(Ordering::Relaxed) & 1 == 1
+            && let Some(next) = self.slots.get(index + 1)
+            && next.state.load(Ordering::Relaxed) & 1 == 1
+        {
+            fetch_to_write(next.request_hint.load(Ordering::Relaxed).cast_const());
+        }
+    }
+
+    /// Whether the answer's word is there. `expected_bytes` is what the answer will bring.
     ///
     /// # Safety
     /// The caller holds the slot and is the only thread working on this request.
     #[inline(always)]
-    pub unsafe fn poll(&self, held: Held, expected_bytes: u32) -> Polled {
+    pub unsafe fn is_answered(&self, held: Held, expected_bytes: u32) -> bool {
         let slot = &self.slots[held.index as usize];
         // SAFETY: the holder has `own` to itself.
         let own = unsafe { &*slot.own.get() };
         let connection = &*own.connection;
         if connection.parts().scheme == Scheme::Imm && !self.immediate_arrived(own) {
-            return Polled::Pending;
+            return false;
         }
         // SAFETY: the places are this connection's.
-        let Some(words) = (unsafe { connection.answer(&own.places, own.word) }) else {
-            return Polled::Pending;
-        };
-        self.fetch_next(held.index, |next| {
-            let header = next.answer_hint.load(Ordering::Relaxed).cast_const();
-            fetch_to_read(header);
-            fetch_to_read(header.wrapping_sub(crate::wire::HEADER_BYTES));
-        });
-        let header = ResponseHeader::from_words(&words);
+        if unsafe { connection.is_answered(&own.places, own.word) } {
+            self.fetch_next(held.index, |next| {
+                let header = next.answer_hint.load(Ordering::Relaxed).cast_const();
+                fetch_to_read(header);
+                fetch_to_read(header.wrapping_sub(HEADER_BYTES));
+            });
+            return true;
+        }
+        if (INLINE_BYTES + 1..=HEADER_BYTES).contains(&(expected_bytes as usize)) {
+            // The line before the header is the whole answer: it comes along, not after.
+            fetch_to_read(own.places.response_header.wrapping_sub(HEADER_BYTES));
+        }
+        false
+    }
+
+    /// A private copy of an answer's header, nothing of it judged.
+    ///
+    /// # Safety
+    /// As [`Channel::is_answered`], which was true.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn answer(&self, held: Held) -> ResponseHeader {
+        // SAFETY: the holder has `own` to itself; the response header lies in the connection's own region.
+        let words = unsafe { copy_header((*self.slots[held.index as usize].own.get()).places.response_header) };
+        ResponseHeader::from_words(&words)
+    }
+
+    /// Whether an answer is whole and this request's. `expected_bytes` bounds one that lands outside the slot.
+    ///
+    /// # Safety
+    /// As [`Channel::is_answered`]; `header` is what [`Channel::answer`] gave.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn judge(&self, held: Held, expected_bytes: u32, header: &ResponseHeader) -> Judgement {
+        // SAFETY: the holder has `own` to itself.
+        let own = unsafe { &*self.slots[held.index as usize].own.get() };
+        let connection = &*own.connection;
         if header.sequence != RequestHeader::identity(held.index, held.use_count) {
-            return Polled::Corrupt;
+            return Judgement::Corrupt;
         }
         if self.checksum || connection.parts().scheme == Scheme::Crc {
             let fits = header.response_bytes <= expected_bytes || own.landing.is_null();
-            if !fits || !connection.agrees(&own.places, own.landing, &header) {
+            if !fits || !connection.agrees(&own.places, own.landing, header) {
                 // Under `crc` the bytes may still be on their way; otherwise they are not coming any more.
-                return if connection.parts().scheme == Scheme::Crc { Polled::Pending } else { Polled::Corrupt };
+                return if connection.parts().scheme == Scheme::Crc { Judgement::NotYet } else { Judgement::Corrupt };
             }
         }
-        Polled::Done(header)
+        Judgement::Whole
     }
 
     #[cold]
@@ -539,12 +603,15 @@ impl<F: Fabric, R> Channel<F, R> {
         if unsafe { (*slot.own.get()).via } != held.index {
             self.give_back_borrowed(held);
         }
+        // SAFETY: the holder has `own` to itself until the store below.
+        let is_bare = unsafe { (*slot.own.get()).is_bare };
         // A plain store, not an exchange: an exchange would wait until every store before it has reached the server's
         // lines, and so put one crossing of cores into each request. One thread at a time works on a request, so nobody
         // else changes a held slot.
         // Release: pairs with the Acquire of `try_take`.
         slot.state.store(state + 1, Ordering::Release);
         self.hints[thread_hint()].store(held.index, Ordering::Relaxed);
+        self.claim_next(held.index, is_bare);
         true
     }
 }

@@ -13,8 +13,7 @@ use crate::ids::Incarnation;
 use crate::lane::DirtyReason;
 use crate::sync::{Arc, OnceLock};
 use crate::wire::{
-    Geometry, HEADER_BYTES, INLINE_BYTES, Op, RequestHeader, ResponseHeader, Word, Words, flags, request_checksum,
-    response_offsets,
+    Geometry, HEADER_BYTES, Op, RequestHeader, ResponseHeader, Word, Words, flags, request_checksum, response_offsets,
 };
 
 /// Identity of probes: no slot has it.
@@ -114,8 +113,6 @@ impl<F: Fabric> Connection<F> {
         if parts.scheme == Scheme::Imm && !connection.replenish(slots) {
             return Err(Error::new(Status::PostFailed, "no receives for immediates could be posted"));
         }
-        let mut inline = [0; INLINE_BYTES];
-        inline[..8].copy_from_slice(&nonce.to_le_bytes());
         let mut header = RequestHeader {
             op: Op::Probe as u8,
             flags: 0,
@@ -127,7 +124,7 @@ impl<F: Fabric> Connection<F> {
             response_bytes: 0,
             shard: u16::try_from(parts.shard).unwrap_or(u16::MAX),
             reserved: 0,
-            inline,
+            inline: [nonce, 0, 0],
             commit: connection.first_word(0),
         };
         if parts.scheme == Scheme::Crc {
@@ -147,11 +144,12 @@ impl<F: Fabric> Connection<F> {
     pub fn probe_came_back(&self) -> Option<bool> {
         let (nonce, places) = (self.probed?, self.places(0)?);
         // SAFETY: the places are this connection's, and slot 0 is not used by anyone else yet.
-        let Some(words) = (unsafe { self.answer(&places, self.first_word(0)) }) else {
+        if !unsafe { self.is_answered(&places, self.first_word(0)) } {
             return self.symptom().map(|_| false);
-        };
-        let header = ResponseHeader::from_words(&words);
-        let came = header.status == 0 && header.sequence == PROBE_SEQUENCE && header.inline[..8] == nonce.to_le_bytes();
+        }
+        // SAFETY: as above.
+        let header = ResponseHeader::from_words(&unsafe { copy_header(places.response_header) });
+        let came = header.status == 0 && header.sequence == PROBE_SEQUENCE && header.inline[0] == nonce;
         Some(came)
     }
 
@@ -338,18 +336,14 @@ impl<F: Fabric> Connection<F> {
         Err(NotPosted { reason: DirtyReason::CompletionTimeout, os_error: 0 })
     }
 
-    /// The header of the answer that ends with `expected`, once that word is there.
+    /// Whether the answer that ends with `expected` is there.
     ///
     /// # Safety
     /// `places` are those of a slot held by the caller.
     #[inline(always)]
-    pub(super) unsafe fn answer(&self, places: &SlotPlaces, expected: Word) -> Option<Words> {
+    pub(super) unsafe fn is_answered(&self, places: &SlotPlaces, expected: Word) -> bool {
         // SAFETY: the response header lies in the lane's own region.
-        if unsafe { load_acquire(places.response_header, response_offsets::WORD) } != expected.0 {
-            return None;
-        }
-        // SAFETY: as above.
-        Some(unsafe { copy_header(places.response_header) })
+        unsafe { load_acquire(places.response_header, response_offsets::WORD) == expected.0 }
     }
 
     /// Whether an answer's checksum agrees with its bytes, which lie at `landing`, or in the slot when that is null.

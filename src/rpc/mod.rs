@@ -23,7 +23,7 @@ mod signals;
 mod window;
 
 pub use bell::Bell;
-pub use channel::{AcquireError, Channel, Held, Polled, Slot};
+pub use channel::{AcquireError, Channel, Held, Judgement, Slot};
 pub use client_lane::ClientLane;
 pub use connection::{ClientLaneParts, Connection, Placement, Witness};
 pub use pace::{Pace, PacePolicy, Turn};

@@ -1,9 +1,9 @@
 //! Looking whether an idle lane still works from end to end.
 
-use super::channel::{Channel, Held, Polled};
+use super::channel::{Channel, Held};
 use crate::fabric::Fabric;
 use crate::lane::DirtyReason;
-use crate::wire::{INLINE_BYTES, Op, RequestHeader, Word};
+use crate::wire::{Op, RequestHeader, Word};
 
 /// A probe under way: it holds a slot.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl<F: Fabric, R> Channel<F, R> {
             response_bytes: 0,
             shard: 0,
             reserved: 0,
-            inline: [0; INLINE_BYTES],
+            inline: [0; 3],
             commit: Word::ZERO,
         };
         let generation = self.slots[index].generation.load(crate::sync::Ordering::Relaxed);
@@ -46,7 +46,7 @@ impl<F: Fabric, R> Channel<F, R> {
     #[must_use]
     pub fn probe_over(&self, probe: &Probe) -> bool {
         // SAFETY: the probe holds the slot, and one thread looks after probes.
-        let answered = !matches!(unsafe { self.poll(probe.held, u32::MAX) }, Polled::Pending);
+        let answered = unsafe { self.is_answered(probe.held, 0) };
         let over = answered || self.check(probe.held).is_err();
         if over {
             self.release(probe.held);

@@ -66,8 +66,12 @@ pub(super) unsafe fn store_release(header: *mut u8, offset: usize, value: u64) {
 /// `header` is an 8-aligned, mapped header.
 #[inline(always)]
 pub(super) unsafe fn copy_header(header: *const u8) -> Words {
-    // SAFETY: index < 8, so each word lies within the header.
-    core::array::from_fn(|index| u64::from_le(unsafe { word(header.add(index * 8)) }.load(Ordering::Relaxed)))
+    let load = |index: usize| {
+        // SAFETY: index < 8, so each word lies within the header.
+        u64::from_le(unsafe { word(header.add(index * 8)) }.load(Ordering::Relaxed))
+    };
+    // Word by word and not by a loop over an array: so they stay in registers (see [`Words`]).
+    [load(0), load(1), load(2), load(3), load(4), load(5), load(6), load(7)]
 }
 
 /// Stores a header with its last word last.

@@ -35,17 +35,17 @@ struct Entry {
     is_hot: bool,
 }
 
-/// Slots that are looked at in every round: those that were used lately. The others are looked at in turn, so many a
-/// round: a round costs by the slots in use and not by all there are, and a slot that comes into use is found within
-/// `slots / COLD_PER_ROUND` rounds of some tens of nanoseconds.
-const COLD_PER_ROUND: usize = 8;
+/// Slots that were used lately are looked at in every round. The others are looked at in turn, so many in every
+/// [`COLD_EVERY_ROUNDS`]th round: a round costs by the slots in use and not by all there are, and a slot that comes into
+/// use is found within `slots / 4` rounds of some tens of nanoseconds.
+const COLD_PER_TURN: usize = 16;
 /// Rounds without a request after which a slot is cold again, and how often this is looked after.
 const COOLS_AFTER_ROUNDS: u64 = 1 << 14;
 
 /// Hot slots whose headers are asked for ahead.
 const FETCHED_AHEAD: usize = 4;
-/// Every so many rounds some cold slots are looked at before the hot ones.
-const COLD_FIRST_EVERY_ROUNDS: u64 = 4;
+/// Every so many rounds some cold slots are looked at, before the hot ones.
+const COLD_EVERY_ROUNDS: u64 = 4;
 
 /// The slots of one poll thread.
 #[derive(Debug)]
@@ -150,17 +150,14 @@ impl<F: Fabric> Scanner<F> {
         }
         // Hot slots, cold ones and immediates come first in turn: a client whose slots are never empty would otherwise
         // keep the others waiting for ever.
-        let turn = self.rounds % COLD_FIRST_EVERY_ROUNDS;
+        let turn = self.rounds % COLD_EVERY_ROUNDS;
         if self.has_imm && turn == 1 {
             self.scan_immediates(ready);
         }
-        if turn == 0 {
-            self.scan_cold(COLD_PER_ROUND, ready);
-            self.scan_hot(ready);
-        } else {
-            self.scan_hot(ready);
-            self.scan_cold(COLD_PER_ROUND, ready);
+        if turn == 0 || self.hot.is_empty() {
+            self.scan_cold(COLD_PER_TURN, ready);
         }
+        self.scan_hot(ready);
         if self.has_imm && turn != 1 && ready.is_empty() {
             self.scan_immediates(ready);
         }

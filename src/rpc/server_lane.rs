@@ -9,8 +9,8 @@ use crate::fabric::{
 use crate::ids::{ClientId, Incarnation};
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::wire::{
-    Geometry, HEADER_BYTES, INLINE_BYTES, Progress, RemoteBuffer, RequestHeader, ResponseHeader, response_checksum,
-    response_offsets,
+    Geometry, HEADER_BYTES, INLINE_BYTES, InlineWords, Progress, RemoteBuffer, RequestHeader, ResponseHeader,
+    response_checksum, response_offsets,
 };
 
 /// What a lane is made of.
@@ -86,7 +86,7 @@ pub struct Answer {
     /// INIT_TABLE: the tag.
     pub aux: u32,
     /// The answer when it fits and no remote buffer was named.
-    pub inline: [u8; INLINE_BYTES],
+    pub inline: InlineWords,
     /// Where the rows went when a remote buffer was named.
     pub landed: Option<RemoteBuffer>,
     /// Where those rows lie here.

@@ -62,7 +62,7 @@ pub struct RequestHeader {
     /// Zero.
     pub reserved: u16,
     /// Keys when they fit, after the remote buffer if there is one.
-    pub inline: [u8; INLINE_BYTES],
+    pub inline: InlineWords,
     /// The word that commits the request. Written last.
     pub commit: Word,
 }
@@ -80,8 +80,8 @@ pub struct ResponseHeader {
     pub checksum: u32,
     /// INIT_TABLE: the tag. Otherwise 0.
     pub aux: u32,
-    /// The answer when it fits.
-    pub inline: [u8; INLINE_BYTES],
+    /// The answer when it fits: its bytes in memory order, eight to a little-endian word.
+    pub inline: InlineWords,
     /// Rows readable so far.
     pub progress: Progress,
     /// The word that completes the answer. Written last.
@@ -100,9 +100,16 @@ const REQUEST_CHECKSUM_AT: usize = 20;
 const RESPONSE_CHECKSUM_AT: usize = 16;
 
 /// A header as the eight words that it is moved in.
+///
+/// Headers are built and taken apart in whole words, in registers. A field that is stored by itself and loaded as part of
+/// a word a moment later would wait for the store to reach the cache, behind everything that is still on its way to the
+/// peer's lines: that was half of the client's time per request.
 pub type Words = [u64; HEADER_BYTES / 8];
 
-/// The words that bytes in memory order hold: of a whole header, or of its inline area.
+/// The inline area of a header.
+pub type InlineWords = [u64; INLINE_BYTES / 8];
+
+/// The words that bytes in memory order hold.
 #[inline]
 fn words_of<const BYTES: usize, const WORDS: usize>(bytes: &[u8; BYTES]) -> [u64; WORDS] {
     const { assert!(BYTES == WORDS * 8) };
@@ -142,7 +149,7 @@ fn high(word: u64) -> u32 {
 
 impl RequestHeader {
     /// Decodes; every bit pattern is a value, nothing is judged here.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // fields of a word
     pub fn from_words(words: &Words) -> RequestHeader {
@@ -157,16 +164,16 @@ impl RequestHeader {
             response_bytes: low(words[3]),
             shard: (words[3] >> 32) as u16,
             reserved: (words[3] >> 48) as u16,
-            inline: bytes_of(&[words[4], words[5], words[6]]),
+            inline: [words[4], words[5], words[6]],
             commit: Word(words[7]),
         }
     }
 
     /// Encodes.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn to_words(&self) -> Words {
-        let [a, b, c] = words_of(&self.inline);
+        let [a, b, c] = self.inline;
         let what = u32::from(self.op) | (u32::from(self.flags) << 8) | (u32::from(self.table) << 16);
         let whom = u32::from(self.shard) | (u32::from(self.reserved) << 16);
         [
@@ -200,7 +207,7 @@ impl RequestHeader {
         if self.flags & flags::REMOTE_BUFFER == 0 {
             return None;
         }
-        let [address, rest, _] = words_of(&self.inline);
+        let [address, rest, _] = self.inline;
         Some(RemoteBuffer { address, rkey: low(rest), bytes: high(rest) })
     }
 
@@ -208,9 +215,8 @@ impl RequestHeader {
     #[inline]
     pub fn set_remote_buffer(&mut self, buffer: RemoteBuffer) {
         self.flags |= flags::REMOTE_BUFFER;
-        self.inline[0..8].copy_from_slice(&buffer.address.to_le_bytes());
-        self.inline[8..12].copy_from_slice(&buffer.rkey.to_le_bytes());
-        self.inline[12..16].copy_from_slice(&buffer.bytes.to_le_bytes());
+        self.inline[0] = buffer.address;
+        self.inline[1] = pair(buffer.rkey, buffer.bytes);
     }
 
     /// The identity of the `use_count`-th request of a logical slot; never 0.
@@ -242,6 +248,26 @@ impl RequestHeader {
         if flags & flags::REMOTE_BUFFER == 0 { 0 } else { RemoteBuffer::BYTES }
     }
 
+    /// Puts keys that fit into the inline area, behind the remote buffer if there is one.
+    #[inline(always)]
+    pub fn set_inline_keys(&mut self, keys: &[u64]) {
+        let key = |index: usize| keys.get(index).copied().unwrap_or(0);
+        if self.flags & flags::REMOTE_BUFFER == 0 {
+            self.inline = [key(0), key(1), key(2)];
+        } else {
+            self.inline[2] = key(0);
+        }
+    }
+
+    /// The keys of the inline area, as many as `key_count` says; None when they lie in the payload.
+    #[inline]
+    #[must_use]
+    pub fn inline_keys(&self) -> Option<&[u64]> {
+        let at = RequestHeader::inline_keys_at(self.flags) / 8;
+        RequestHeader::keys_are_inline(self.flags, self.key_count)
+            .then(|| &self.inline[at..at + self.key_count as usize])
+    }
+
     /// Whether the keys travel in the header.
     #[inline]
     #[must_use]
@@ -252,7 +278,7 @@ impl RequestHeader {
 
 impl ResponseHeader {
     /// Decodes; every bit pattern is a value, nothing is judged here.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn from_words(words: &Words) -> ResponseHeader {
         ResponseHeader {
@@ -261,17 +287,17 @@ impl ResponseHeader {
             sequence: words[1],
             checksum: low(words[2]),
             aux: high(words[2]),
-            inline: bytes_of(&[words[3], words[4], words[5]]),
+            inline: [words[3], words[4], words[5]],
             progress: Progress(words[response_offsets::PROGRESS / 8]),
             word: Word(words[response_offsets::WORD / 8]),
         }
     }
 
     /// Encodes.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn to_words(&self) -> Words {
-        let [a, b, c] = words_of(&self.inline);
+        let [a, b, c] = self.inline;
         [
             pair(self.status.cast_unsigned(), self.response_bytes),
             self.sequence,

@@ -18,8 +18,8 @@ mod word;
 
 pub use geometry::{Geometry, HEADER_BYTES, INLINE_BYTES, PAGE_BYTES};
 pub use header::{
-    RemoteBuffer, RequestHeader, ResponseHeader, Words, checksum_append, flags, request_checksum, response_checksum,
-    response_offsets,
+    InlineWords, RemoteBuffer, RequestHeader, ResponseHeader, Words, checksum_append, flags, request_checksum,
+    response_checksum, response_offsets,
 };
 pub use status::{Op, RpcStatus};
 pub use word::{Progress, Word};

@@ -97,11 +97,7 @@ pub fn good(attacker: &Attacker, dice: &mut Dice, tables: &Tables) -> Case {
         assert_eq!(payload.len(), count * block_bytes(u32::try_from(row).expect("small")));
     } else {
         if RequestHeader::keys_are_inline(header.flags, header.key_count) {
-            let at = RequestHeader::inline_keys_at(header.flags);
-            header.inline[at..]
-                .chunks_exact_mut(8)
-                .zip(&keys)
-                .for_each(|(b, key)| b.copy_from_slice(&key.to_le_bytes()));
+            header.set_inline_keys(&keys);
         } else {
             payload.extend(keys.iter().flat_map(|key| key.to_le_bytes()));
         }

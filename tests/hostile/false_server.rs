@@ -95,7 +95,7 @@ fn nonsense(request: &RequestHeader, dice: &mut Dice) -> ResponseHeader {
         sequence: request.sequence,
         checksum: 0,
         aux: dice.small(),
-        inline: [0x41; 24],
+        inline: [0x4141_4141_4141_4141; 3],
         progress: Progress::new(request.commit.slot_sequence(), dice.edge(request.key_count)),
         word: request.commit,
     };

@@ -131,6 +131,11 @@ const CARE_EVERY_ROUNDS: u64 = 4096;
 /// Rounds after which the counters are made visible.
 const PUBLISH_EVERY_ROUNDS: u64 = 1024;
 
+/// Rounds without work in which a thread does not even pause: a pause is as long as a cache line takes from core to core,
+/// and half of one, on average, would be added to every request of a client that has one at a time. Some tens of
+/// microseconds; after that the other hyperthread of the core gets its share.
+const EAGER_ROUNDS: u32 = 2048;
+
 /// A poll thread.
 #[derive(Debug)]
 pub(super) struct Poller<F: Fabric> {
@@ -269,7 +274,9 @@ impl<F: Fabric> Poller<F> {
     fn back_off(&mut self) {
         self.idle_rounds = self.idle_rounds.saturating_add(1);
         if self.idle_rounds <= self.idle.spins {
-            core::hint::spin_loop();
+            if self.idle_rounds > EAGER_ROUNDS {
+                core::hint::spin_loop();
+            }
         } else if self.idle_rounds <= self.idle.spins.saturating_add(self.idle.yields) {
             std::thread::yield_now();
         } else {

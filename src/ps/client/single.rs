@@ -4,7 +4,7 @@ use super::request::{Borrowed, Source};
 use super::{Plan, PsClient, Token, refused};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Fabric, Region};
-use crate::rpc::{AcquireError, Channel, Held, Polled, Turn};
+use crate::rpc::{AcquireError, Channel, Held, Judgement, Turn};
 use crate::time::{Tick, now};
 use crate::wire::{INLINE_BYTES, Op, RemoteBuffer, RequestHeader, ResponseHeader, RpcStatus, Word, flags};
 use core::time::Duration;
@@ -64,18 +64,31 @@ impl Record {
         self.copied = 0;
     }
 
-    fn new(plan: &Plan<'_>, total: usize) -> Record {
-        #[allow(clippy::cast_possible_truncation)] // a part fits a slot, whose size is a u32
-        Record {
-            is_get: plan.op == Op::Get,
-            keys: plan.keys.len() as u32,
-            row_bytes: plan.row_bytes as u32,
-            total: total as u32,
-            ..Record::default()
+    /// Begins a request in the record of a slot just taken. Field by field and in place: a record put together elsewhere
+    /// and moved here would be loaded in larger pieces than it was stored in, and wait for those stores.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation)] // a part fits a slot, whose size is a u32
+    fn begin(&mut self, plan: &Plan<'_>, total: usize) {
+        self.stage = Stage::Waiting;
+        self.is_get = plan.op == Op::Get;
+        self.grows = false;
+        self.lands = false;
+        self.keys = plan.keys.len() as u32;
+        self.row_bytes = plan.row_bytes as u32;
+        self.total = total as u32;
+        self.copied = 0;
+        self.queries = 0;
+        self.aux = 0;
+        self.rows = 0;
+        self.first_slow = None;
+        self.ask_at = Duration::ZERO;
+        if self.error.is_some() {
+            self.error = None;
         }
     }
 }
 
+#[inline(always)]
 fn blank(op: Op, table: u16, keys: usize) -> RequestHeader {
     RequestHeader {
         op: op as u8,
@@ -89,7 +102,7 @@ fn blank(op: Op, table: u16, keys: usize) -> RequestHeader {
         response_bytes: 0,
         shard: 0,
         reserved: 0,
-        inline: [0; INLINE_BYTES],
+        inline: [0; INLINE_BYTES / 8],
         commit: Word::ZERO,
     }
 }
@@ -98,13 +111,10 @@ fn blank(op: Op, table: u16, keys: usize) -> RequestHeader {
 ///
 /// # Safety
 /// `payload` has room for the keys.
-#[inline]
+#[inline(always)]
 unsafe fn place_keys(header: &mut RequestHeader, keys: &[u64], payload: *mut u8) -> usize {
     if RequestHeader::keys_are_inline(header.flags, header.key_count) {
-        let at = RequestHeader::inline_keys_at(header.flags);
-        for (bytes, key) in header.inline[at..].chunks_exact_mut(8).zip(keys) {
-            bytes.copy_from_slice(&key.to_le_bytes());
-        }
+        header.set_inline_keys(keys);
         return 0;
     }
     if cfg!(target_endian = "little") {
@@ -129,14 +139,22 @@ impl<F: Fabric> PsClient<F> {
         header
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&self, shard: usize) -> Result<Held> {
-        let acquired = match self.channels[shard].acquire() {
-            Err(AcquireError::NoSlot) => {
+        match self.channels[shard].acquire() {
+            Ok(held) => Ok(held),
+            Err(error) => self.take_late(shard, error),
+        }
+    }
+
+    #[cold]
+    fn take_late(&self, shard: usize, error: AcquireError) -> Result<Held> {
+        let acquired = match error {
+            AcquireError::NoSlot => {
                 self.help_batches();
                 self.channels[shard].acquire()
             }
-            other => other,
+            down => Err(down),
         };
         acquired.map_err(|error| match error {
             AcquireError::NoSlot => Error::new(
@@ -150,7 +168,7 @@ impl<F: Fabric> PsClient<F> {
     }
 
     /// Sends and gives the slot back when that fails.
-    #[inline]
+    #[inline(always)]
     unsafe fn launch(&self, shard: usize, held: Held, header: RequestHeader, landing: *const u8) -> Result<()> {
         let channel = &self.channels[shard];
         // SAFETY: the slot is held; the payload was written; landing is the caller's to keep.
@@ -190,8 +208,13 @@ impl<F: Fabric> PsClient<F> {
         let total = plan.keys.len() * plan.row_bytes;
         let mut header = blank(Op::Get, plan.table.0, plan.keys.len());
         header.flags = flags::COPY_ALLOWED | if self.options.direct { flags::DIRECT } else { 0 };
-        let mut record = Record::new(plan, total);
-        header.response_bytes = record.total;
+        #[allow(clippy::cast_possible_truncation)] // a part fits a slot
+        {
+            header.response_bytes = total as u32;
+        }
+        // SAFETY: the record is the holder's.
+        let record = unsafe { &mut *channel.record(held) };
+        record.begin(plan, total);
         record.rows = rows.expose_provenance();
         let mut landing = core::ptr::null();
         if let Some(region) = region.filter(|_| total > 0) {
@@ -205,13 +228,12 @@ impl<F: Fabric> PsClient<F> {
             record.grows = true;
             header.flags |= flags::PROGRESS;
         }
-        // SAFETY: the plan's part was bounded by the slot's payload; the record is the holder's.
+        // SAFETY: the plan's part was bounded by the slot's payload.
         unsafe {
             #[allow(clippy::cast_possible_truncation)] // bounded by the slot
             {
                 header.payload_bytes = place_keys(&mut header, plan.keys, channel.payload(held)) as u32;
             }
-            *channel.record(held) = record;
             self.launch(shard, held, header, landing)
         }
     }
@@ -250,7 +272,7 @@ impl<F: Fabric> PsClient<F> {
             {
                 header.payload_bytes = filled as u32;
             }
-            *channel.record(held) = Record::new(plan, 0);
+            (*channel.record(held)).begin(plan, 0);
             self.launch(shard, held, header, core::ptr::null())?;
         }
         Ok(Token::single(shard, held.index, held.use_count))
@@ -277,7 +299,7 @@ impl<F: Fabric> PsClient<F> {
                 header.payload_bytes =
                     fill_rows(&mut header, plan, source, Some(positions), channel.payload(held)) as u32;
             }
-            *channel.record(held) = Record::new(plan, 0);
+            (*channel.record(held)).begin(plan, 0);
             self.launch(shard, held, header, core::ptr::null())
         }
     }
@@ -319,34 +341,37 @@ impl<F: Fabric> PsClient<F> {
         if record.stage != Stage::Waiting {
             return true;
         }
-        // SAFETY: as above.
-        match unsafe { channel.poll(held, record.total) } {
-            Polled::Pending => {
-                if record.grows && record.rows != 0 {
-                    copy_grown(channel, held, record);
-                }
-                if query {
-                    record.queries += 1;
-                    if record.queries.is_multiple_of(QUERIES_PER_CHECK) {
-                        return self.check_slow(channel, held, record);
-                    }
-                }
-                false
-            }
-            Polled::Done(answer) => {
-                settle(channel, held, record, &answer);
-                true
-            }
-            Polled::Corrupt => {
-                let error = Error::new(
-                    Status::CorruptResponse,
-                    "the answer does not agree with its checksum, or answers another request",
-                );
-                record.error = Some(channel.describe(held, error));
-                record.stage = Stage::Failed;
-                true
+        if Self::take_answer(channel, held, record) {
+            return true;
+        }
+        if record.grows && record.rows != 0 {
+            copy_grown(channel, held, record);
+        }
+        if query {
+            record.queries += 1;
+            if record.queries.is_multiple_of(QUERIES_PER_CHECK) {
+                return self.check_slow(channel, held, record);
             }
         }
+        false
+    }
+
+    /// Takes the answer home if it is there; true when the request is done by that, well or not.
+    #[inline(always)]
+    fn take_answer(channel: &Channel<F, Record>, held: Held, record: &mut Record) -> bool {
+        // SAFETY: the token's holder is the only thread on this request.
+        if !unsafe { channel.is_answered(held, record.total) } {
+            return false;
+        }
+        // SAFETY: as above.
+        let answer = unsafe { channel.answer(held) };
+        // SAFETY: as above.
+        match unsafe { channel.judge(held, record.total, &answer) } {
+            Judgement::Whole => settle(channel, held, record, &answer),
+            Judgement::NotYet => return false,
+            Judgement::Corrupt => fail_corrupt(channel, held, record),
+        }
+        true
     }
 
     /// The slow signs of a request that only queries look at. True when it failed.
@@ -359,9 +384,7 @@ impl<F: Fabric> PsClient<F> {
         self.consider_asking(channel.shard(), record, Duration::from_nanos(at.since_ns(first)));
         if let Err(mut error) = outcome {
             // An answer that came before the lane went down counts.
-            // SAFETY: as in `single_advance`.
-            if let Polled::Done(answer) = unsafe { channel.poll(held, record.total) } {
-                settle(channel, held, record, &answer);
+            if Self::take_answer(channel, held, record) {
                 return true;
             }
             if !expired && self.send_again(channel, held, record, &mut error) {
@@ -524,8 +547,16 @@ fn copy_rows(from: *const u8, record: &mut Record, until: u32) {
     record.copied = until;
 }
 
+#[cold]
+fn fail_corrupt<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mut Record) {
+    let error =
+        Error::new(Status::CorruptResponse, "the answer does not agree with its checksum, or answers another request");
+    record.error = Some(channel.describe(held, error));
+    record.stage = Stage::Failed;
+}
+
 /// Takes the answer home.
-#[inline]
+#[inline(always)]
 fn settle<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mut Record, answer: &ResponseHeader) {
     let status = RpcStatus::from_code(answer.status);
     record.aux = answer.aux;
@@ -539,9 +570,7 @@ fn settle<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mut Reco
         return;
     }
     if record.total as usize <= INLINE_BYTES {
-        for (word, bytes) in record.inline.iter_mut().zip(answer.inline.chunks_exact(8)) {
-            *word = u64::from_ne_bytes(bytes.try_into().unwrap_or([0; 8]));
-        }
+        record.inline = answer.inline.map(u64::to_le);
         if record.rows != 0 {
             let from = record.inline.as_ptr().cast::<u8>();
             let keys = record.keys;

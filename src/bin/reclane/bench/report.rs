@@ -102,21 +102,25 @@ struct Measured {
     rate: Series,
     /// To the yardstick of the same turn.
     ratio: Series,
+    /// To the other ping-pongs of the same turn: paused, and of two lines.
+    others: [Series; 2],
 }
 
 struct Yardsticks<'a> {
     one: PingPong,
+    one_paused: PingPong,
     two: PingPong,
     hand_off: HandOff,
     many_small: Gather<'a>,
     few_large: Gather<'a>,
-    series: [Measured; 5],
+    series: [Measured; 6],
 }
 
 impl<'a> Yardsticks<'a> {
     fn new(gathered: &'a Gathered) -> Result<Yardsticks<'a>> {
         Ok(Yardsticks {
             one: PingPong::start(Lines::One)?,
+            one_paused: PingPong::start(Lines::OnePaused)?,
             two: PingPong::start(Lines::Two)?,
             hand_off: HandOff::start()?,
             many_small: Gather::new(gathered, MANY_SMALL)?,
@@ -136,6 +140,8 @@ impl<'a> Yardsticks<'a> {
             1 => {
                 let two = self.two.chunk(10_000)?;
                 self.series[1].p50.0.push(two.quantile(0.5) as f64);
+                let paused = self.one_paused.chunk(10_000)?;
+                self.series[5].p50.0.push(paused.quantile(0.5) as f64);
                 (0, self.one.chunk(10_000)?)
             }
             32 => (3, self.few_large.chunk(2_000)?),
@@ -235,6 +241,9 @@ impl Bench<'_> {
             series.rate.0.push(rate);
             let told = if workload.depth > 1 && workload.rows == 1 { rate } else { p50 };
             series.ratio.0.push(told / yardsticks.last(workload));
+            for (ratio, yardstick) in series.others.iter_mut().zip([5, 1]) {
+                ratio.0.push(p50 / yardsticks.series[yardstick].p50.0.last().copied().unwrap_or(f64::NAN));
+            }
         }
         Ok(())
     }
@@ -290,13 +299,14 @@ fn collect(
     arguments: &Arguments,
     figures: &mut Map<String, Value>,
 ) {
-    let [one, two, many_small, few_large, hand_off] = &yardsticks.series;
+    let [one, two, many_small, few_large, hand_off, one_paused] = &yardsticks.series;
     let mut put = |name: String, value: f64| {
         if value.is_finite() {
             figures.insert(name, json!(value));
         }
     };
     put("pingpong_rtt_p50_ns".into(), one.p50.median());
+    put("pingpong_paused_rtt_p50_ns".into(), one_paused.p50.median());
     put("pingpong_two_lines_rtt_p50_ns".into(), two.p50.median());
     put("handoff_64_per_s".into(), hand_off.rate.median().round());
     put("gather_512x128_ns".into(), many_small.p50.median());
@@ -316,6 +326,9 @@ fn collect(
         ("get_512x128_d1", "gather"),
     ] {
         ratio(&format!("{name}_to_{of}"), find(name).map_or(f64::NAN, |m| m.ratio.median()));
+    }
+    for (index, of) in ["pingpong_paused", "pingpong_two_lines"].iter().enumerate() {
+        ratio(&format!("get_1x64_d1_to_{of}"), find("get_1x64_d1").map_or(f64::NAN, |m| m.others[index].median()));
     }
     for (above, below) in [("put_1x64_d1", "get_1x64_d1"), ("update_1x64_d1", "put_1x64_d1")] {
         if let (Some(above_of), Some(below_of)) = (find(above), find(below)) {

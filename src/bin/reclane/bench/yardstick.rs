@@ -7,11 +7,14 @@ use reclane::error::{Error, Result, Status};
 use reclane::sync::{AtomicU64, Ordering};
 use reclane::time::{Tick, now};
 
-/// How many cache lines a ping-pong uses.
+/// How many cache lines a ping-pong uses, and how its ends wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lines {
-    /// One word in one line goes to and fro.
+    /// One word in one line goes to and fro; both ends load it again and again, without a pause.
     One,
+    /// The same, with the processor's pause between two loads: the line is left alone while the other end stores to it.
+    /// On some hosts that makes no difference, on others a round trip takes half the time.
+    OnePaused,
     /// A line for requests and a line for answers, as a commit word and a status word.
     Two,
 }
@@ -43,6 +46,8 @@ fn word(memory: &Memory, at: usize) -> &AtomicU64 {
 struct Waiting {
     /// Both ends have one core between them: it is given away.
     shares_core: bool,
+    /// Between two loads.
+    pauses: bool,
     /// The other end may die. The companion does not ask: it ends with its parent, and stands still between chunks.
     has_deadline: bool,
 }
@@ -58,7 +63,9 @@ fn await_word(word: &AtomicU64, how: Waiting, done: impl Fn(u64) -> bool) -> Res
             return Ok(value);
         }
         spins = spins.wrapping_add(1);
-        core::hint::spin_loop();
+        if how.pauses {
+            core::hint::spin_loop();
+        }
         if how.shares_core && spins.is_multiple_of(64) {
             std::thread::yield_now();
         }
@@ -91,7 +98,7 @@ impl Pair {
     }
 
     fn run<T: Send>(&self, work: impl FnOnce(&Memory, Waiting) -> Result<T> + Send) -> Result<T> {
-        let how = Waiting { shares_core: self.here.is_none(), has_deadline: true };
+        let how = Waiting { shares_core: self.here.is_none(), pauses: true, has_deadline: true };
         self.companion.resume();
         let result = on_cpu(self.here, || work(&self.memory, how));
         self.companion.stop();
@@ -114,7 +121,12 @@ impl PingPong {
     /// # Errors
     /// `OsError` when memory or a process cannot be had.
     pub fn start(lines: Lines) -> Result<PingPong> {
-        let pair = Pair::start(if lines == Lines::One { "pong-one" } else { "pong-two" })?;
+        let role = match lines {
+            Lines::One => "pong-one",
+            Lines::OnePaused => "pong-one-paused",
+            Lines::Two => "pong-two",
+        };
+        let pair = Pair::start(role)?;
         Ok(PingPong { pair, lines, clock: Clock::calibrate(), sequence: 1 })
     }
 
@@ -127,8 +139,9 @@ impl PingPong {
         // After an error the words may be anything, but then the other process is gone as well.
         self.sequence += 2 * (rounds + WARM_UP_ROUNDS);
         self.pair.run(|memory, how| {
+            let how = Waiting { pauses: lines != Lines::One, ..how };
             let ping = word(memory, PING_AT);
-            let pong = word(memory, if lines == Lines::One { PING_AT } else { PONG_AT });
+            let pong = word(memory, if lines == Lines::Two { PONG_AT } else { PING_AT });
             let mut latencies = Histogram::new();
             for number in 0..rounds + WARM_UP_ROUNDS {
                 let sent = first + 2 * number;
@@ -219,9 +232,10 @@ pub fn child(role: &str, cpu: Option<usize>) -> Result<()> {
     end_with_parent();
     pin(cpu)?;
     let memory = Memory::inherited(SHARED_BYTES)?;
-    let how = Waiting { shares_core: cpu.is_none(), has_deadline: false };
+    let how = Waiting { shares_core: cpu.is_none(), pauses: true, has_deadline: false };
     match role {
-        "pong-one" => pong(&memory, PING_AT, how),
+        "pong-one" => pong(&memory, PING_AT, Waiting { pauses: false, ..how }),
+        "pong-one-paused" => pong(&memory, PING_AT, how),
         "pong-two" => pong(&memory, PONG_AT, how),
         "produce" => produce(&memory, how),
         _ => Err(Error::new(Status::InvalidArgument, format!("no yardstick has a process with the role '{role}'"))),
