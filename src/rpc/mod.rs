@@ -12,6 +12,7 @@ mod bell;
 mod channel;
 mod client_lane;
 mod connection;
+mod moves;
 mod pace;
 mod probe;
 mod raw;
