@@ -47,11 +47,23 @@ pub struct Record {
     /// The caller's memory, as an address; 0 when rows are read in place.
     rows: usize,
     first_slow: Option<Tick>,
+    /// How long it must have waited before somebody asks about its shard again.
+    pub(super) ask_at: Duration,
     inline: [u64; INLINE_BYTES / 8],
     error: Option<Box<Error>>,
 }
 
 impl Record {
+    /// Whether the server writes rows to a registered buffer.
+    pub(super) fn lands(&self) -> bool {
+        self.lands
+    }
+
+    /// It was sent again: what was read of a growing answer is void.
+    pub(super) fn sent_again(&mut self) {
+        self.copied = 0;
+    }
+
     /// Begins a request in the record of a slot just taken. Field by field and in place: a record put together elsewhere
     /// and moved here would be loaded in larger pieces than it was stored in, and wait for those stores.
     #[inline(always)]
@@ -69,6 +81,7 @@ impl Record {
         self.aux = 0;
         self.rows = 0;
         self.first_slow = None;
+        self.ask_at = Duration::ZERO;
         if self.error.is_some() {
             self.error = None;
         }
@@ -117,6 +130,15 @@ unsafe fn place_keys(header: &mut RequestHeader, keys: &[u64], payload: *mut u8)
 }
 
 impl<F: Fabric> PsClient<F> {
+    /// Marks a request that changes something, where it may be sent again.
+    #[inline]
+    fn once(&self, mut header: RequestHeader) -> RequestHeader {
+        if self.options.retry {
+            header.flags |= flags::ONCE;
+        }
+        header
+    }
+
     #[inline(always)]
     pub(super) fn take(&self, shard: usize) -> Result<Held> {
         match self.channels[shard].acquire() {
@@ -241,7 +263,7 @@ impl<F: Fabric> PsClient<F> {
         positions: Option<&[u32]>,
     ) -> Result<()> {
         let channel = &self.channels[shard];
-        let mut header = blank(plan.op, plan.table.0, plan.keys.len());
+        let mut header = self.once(blank(plan.op, plan.table.0, plan.keys.len()));
         // SAFETY: the plan's part was bounded by the slot's payload; the record is the holder's.
         unsafe {
             #[allow(clippy::cast_possible_truncation)] // bounded by the slot
@@ -266,7 +288,9 @@ impl<F: Fabric> PsClient<F> {
             ));
         }
         let held = self.take(shard)?;
-        let mut header = blank(op, 0, 0);
+        // To create a table that is there finds it: that may be done twice, and on a shard that has lost its memory too.
+        let blank = blank(op, 0, 0);
+        let mut header = if op == Op::InitTable { blank } else { self.once(blank) };
         // SAFETY: the bytes fit the slot's payload; the record is the holder's.
         unsafe {
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), channel.payload(held), bytes.len());
@@ -328,10 +352,14 @@ impl<F: Fabric> PsClient<F> {
         let first = *record.first_slow.get_or_insert(at);
         let expired = at.since_ns(first) >= u64::try_from(self.options.wait_timeout.as_nanos()).unwrap_or(u64::MAX);
         let outcome = if expired { Err(channel.timed_out(held)) } else { channel.check(held) };
+        self.consider_asking(channel.shard(), record, Duration::from_nanos(at.since_ns(first)));
         if let Err(mut error) = outcome {
             // An answer that came before the lane went down counts.
             if Self::take_answer(channel, held, record) {
                 return true;
+            }
+            if !expired && self.send_again(channel, held, record, &mut error) {
+                return false;
             }
             error.elapsed_ns = at.since_ns(first);
             record.error = Some(error);
