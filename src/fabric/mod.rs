@@ -24,6 +24,7 @@ mod address;
 #[cfg(test)]
 pub mod conformance;
 pub mod shm;
+pub mod sim;
 mod types;
 #[cfg(feature = "verbs")]
 pub mod verbs;
