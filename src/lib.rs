@@ -13,6 +13,7 @@ pub mod observe;
 pub mod options;
 pub mod ps;
 pub mod rpc;
+pub mod simulate;
 pub mod sync;
 pub mod thread;
 pub mod time;

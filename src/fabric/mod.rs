@@ -30,6 +30,7 @@ mod types;
 pub mod verbs;
 
 pub use address::{QpAddress, RegionAddress};
+pub use sim::{Mutant, mutated};
 pub use types::{
     Access, Capabilities, Cause, Completion, PostError, QpConfig, QpState, RemoteAddr, Sge, WcOpcode, WcStatus, Work,
     WorkOp,
@@ -54,6 +55,9 @@ pub trait Fabric: Debug + Send + Sync + Sized + 'static {
 
     /// The provider's name in options, logs and the deployment digest.
     const NAME: &'static str;
+
+    /// Whether it is a simulation, whose worlds may ask for deliberate mistakes ([`mutated`]).
+    const SIMULATED: bool = false;
 
     /// What this instance can do.
     fn capabilities(&self) -> Capabilities;

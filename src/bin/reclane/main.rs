@@ -3,6 +3,7 @@
 mod bench;
 mod launch;
 mod options;
+mod simulate;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -22,6 +23,7 @@ enum Action {
     Launch(Box<launch::Arguments>),
     /// Measure requests beside what this machine can do at best, as ratios taken in one run.
     Bench(bench::report::Arguments),
+    Simulate(simulate::Arguments),
     /// What `bench` starts its other processes as.
     #[command(name = bench::CHILD_COMMAND, hide = true)]
     Child {
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         Action::Options(arguments) => options::run(&arguments),
         Action::Launch(arguments) => launch::run(&arguments),
         Action::Bench(arguments) => finish(bench::report::run(&arguments)),
+        Action::Simulate(arguments) => simulate::run(&arguments),
         Action::Child { role, cpu, rest } => finish(bench::child(&role, cpu.parse().ok(), &rest)),
         Action::Version => {
             println!("reclane {} wire {}", env!("CARGO_PKG_VERSION"), reclane::wire::WIRE_VERSION);

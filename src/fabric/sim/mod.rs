@@ -12,6 +12,7 @@
 
 mod cq;
 mod memory;
+mod mutant;
 mod net;
 mod packet;
 mod policy;
@@ -26,6 +27,7 @@ mod waker;
 
 pub use cq::SimCq;
 pub use memory::SimRegion;
+pub use mutant::{Mutant, mutated, set_mutant};
 pub use net::{Net, NetCounts};
 pub use policy::Policy;
 pub use qp::SimQp;
@@ -65,6 +67,7 @@ impl Fabric for Sim {
     type Waker = SimWaker;
 
     const NAME: &'static str = "sim";
+    const SIMULATED: bool = true;
 
     fn capabilities(&self) -> Capabilities {
         let core = self.net.lock();

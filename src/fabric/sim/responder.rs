@@ -1,6 +1,8 @@
 //! The answering side of a connection: executes each packet once, in order, and says so.
 
+use super::Sim;
 use super::memory::Registered;
+use super::mutant::{Mutant, mutated};
 use super::net::{Core, Entry};
 use super::packet::{Body, PSN_MASK, Packet, Place, QpKey, psn_after, psn_ahead};
 use crate::fabric::{Access, Completion, WcOpcode, WcStatus};
@@ -22,6 +24,8 @@ impl Core {
         let key = packet.to;
         let Some(qp) = self.qps.get_mut(&key) else { return };
         let ahead = psn_ahead(packet.psn, qp.expected);
+        let again = ahead < 0 && mutated::<Sim>(Mutant::DuplicatesExecuted);
+        let ahead = if again || mutated::<Sim>(Mutant::GapsAccepted) { 0 } else { ahead };
         if ahead < 0 {
             self.asked_again(&packet);
             return;
