@@ -6,8 +6,8 @@ use super::raw::{checksum_foreign, copy_header, load_acquire, store_header};
 use super::signals::Signals;
 use crate::error::{Error, Layer, Outcome, Result, Status, Verdict};
 use crate::fabric::{
-    Access, Completion, Cq, Fabric, Mutant, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, WcStatus, Work,
-    WorkOp, mutated,
+    Access, Completion, Cq, Fabric, Mutant, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, WcStatus,
+    Work, WorkOp, mutated,
 };
 use crate::ids::Incarnation;
 use crate::lane::DirtyReason;

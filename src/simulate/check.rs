@@ -1,6 +1,5 @@
 //! Runs one plan, and reads the history when it is over.
 
-use super::client::promise_kept;
 use super::history::{Counts, Kind};
 use super::plan::Plan;
 use super::world::World;
@@ -74,7 +73,7 @@ fn hosts(world: &World) -> Vec<u32> {
 fn is_quiet(world: &World) -> bool {
     let clients = world.clients.iter().filter_map(|place| place.process.as_ref());
     let shards = world.shards.iter().filter_map(|place| place.process.as_ref());
-    clients.clone().all(|client| client.under_way() == 0)
+    clients.clone().all(|client| client.under_way() == 0 && client.slots_held() == 0)
         && shards.clone().all(|shard| shard.holds().1 == 0)
         && (!world.plan.heals || is_whole(world))
 }
@@ -100,7 +99,7 @@ fn requests(world: &World) {
         }
         for key in &asked.keys {
             let applied = world.ledgers.iter().map(|ledger| ledger.applied(number, *key)).sum();
-            if !promise_kept(end, applied) {
+            if !asked.promise_kept(end, world.shard_of(*key), applied) {
                 history.violation(format!("update {number} failed as not executed, and was applied to key {key}"));
             }
         }
@@ -112,7 +111,7 @@ fn leaks(world: &World) {
     let history = &world.history;
     for (index, place) in world.clients.iter().enumerate() {
         let Some(client) = &place.process else { continue };
-        let held = client.ps().map_or(0, crate::ps::client::PsClient::under_way);
+        let held = client.slots_held();
         if held != 0 {
             history.violation(format!("client {index} has nothing under way and holds {held} slots"));
         }

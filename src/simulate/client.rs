@@ -7,7 +7,7 @@ use super::member::Membership;
 use super::wires::Wires;
 use crate::control::{Event, Health, Peer};
 use crate::engine::client::mend::policy;
-use crate::error::{Outcome, Status};
+use crate::error::Status;
 use crate::fabric::sim::{Mutant, Rng, Sim, SimRegion, mutated};
 use crate::ids::{Incarnation, ShardId, TableTag};
 use crate::lane::{DirtyReason, LaneState};
@@ -42,11 +42,15 @@ enum Stage {
     /// Has offered lanes.
     Offered {
         ends: Vec<Option<Offered>>,
-        channels: Vec<Option<Connected>>, bell: Arc<Bell>,
+        channels: Vec<Option<Connected>>,
+        bell: Arc<Bell>,
         ask_at: Vec<u64>,
         since: u64,
     },
-    Running { care: Box<Care>, ps: Box<PsClient<Sim>> },
+    Running {
+        care: Box<Care>,
+        ps: Box<PsClient<Sim>>,
+    },
     /// Could not come up; the process is to be started anew.
     Failed,
 }
@@ -93,6 +97,11 @@ impl Client {
             Stage::Running { ps, .. } => Some(ps),
             _ => None,
         }
+    }
+
+    /// Slots that are held: by requests, and by probes of idle lanes.
+    pub(super) fn slots_held(&self) -> usize {
+        self.ps().map_or(0, PsClient::under_way)
     }
 
     pub(super) fn failed(&self) -> bool {
@@ -286,7 +295,7 @@ impl Client {
                     if matches!(error.status, Status::Bug | Status::Pending | Status::CorruptResponse) {
                         common.history.violation(format!("request {} failed with {error}", under.number));
                     }
-                    common.history.end(under.number, End::Failed(error.outcome));
+                    common.history.failed(under.number, error.outcome, failed_shards(&error.message));
                 }
             }
         }
@@ -327,7 +336,7 @@ impl Client {
             Ok(token) => {
                 self.under.push(Under { number, kind, token, keys, rows, floor, began: now, stopped: 0 });
             }
-            Err(error) => common.history.end(number, End::Failed(error.outcome)),
+            Err(error) => common.history.failed(number, error.outcome, failed_shards(&error.message)),
         }
     }
 
@@ -353,6 +362,14 @@ fn options(common: &Common, incarnation: Incarnation) -> PsClientOptions {
         health_after: Duration::from_millis(settings.health_probe_after_ms),
         health_every: Duration::from_millis(settings.health_probe_interval_ms),
     }
+}
+
+/// The shards whose parts of a batch an error tells of; None: of the whole. The message is the only place where it says
+/// so.
+fn failed_shards(message: &str) -> Option<Vec<u32>> {
+    let (_, rest) = message.split_once("; of this batch, parts for shard")?;
+    let (numbers, _) = rest.trim_start_matches('s').split_once(" failed")?;
+    Some(numbers.split(',').filter_map(|number| number.trim().parse().ok()).collect())
 }
 
 impl Under {
@@ -391,13 +408,5 @@ impl Under {
                 }
             }
         }
-    }
-}
-
-/// What an outcome promises about an update, at the end of a history.
-pub(super) fn promise_kept(end: End, applied: u32) -> bool {
-    match end {
-        End::Failed(Outcome::NotExecuted) => applied == 0,
-        _ => true,
     }
 }

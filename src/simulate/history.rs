@@ -27,6 +27,16 @@ pub(super) struct Asked {
     pub(super) kind: Kind,
     pub(super) keys: Vec<u64>,
     pub(super) end: Option<End>,
+    /// The shards whose parts failed, when not the whole did.
+    failed_shards: Option<Vec<u32>>,
+}
+
+impl Asked {
+    /// Whether what the end promised about an update is true: `applied` times to a key of this shard.
+    pub(super) fn promise_kept(&self, end: End, shard: u32, applied: u32) -> bool {
+        let told_of = self.failed_shards.as_ref().is_none_or(|shards| shards.contains(&shard));
+        end != End::Failed(Outcome::NotExecuted) || !told_of || applied == 0
+    }
 }
 
 /// Numbers of one history.
@@ -62,7 +72,7 @@ impl History {
     pub(super) fn ask(&self, kind: Kind, keys: &[u64]) -> u64 {
         let mut inner = lock(&self.0);
         let number = inner.asked.len() as u64 + 1;
-        inner.asked.insert(number, Asked { kind, keys: keys.to_vec(), end: None });
+        inner.asked.insert(number, Asked { kind, keys: keys.to_vec(), end: None, failed_shards: None });
         inner.hash = mix(inner.hash ^ number ^ (keys.len() as u64) << 32);
         number
     }
@@ -85,6 +95,14 @@ impl History {
         if let Some(asked) = inner.asked.get_mut(&number) {
             asked.end = Some(end);
         }
+    }
+
+    /// A request failed, or its parts for some shards did.
+    pub(super) fn failed(&self, number: u64, outcome: Outcome, shards: Option<Vec<u32>>) {
+        if let Some(asked) = lock(&self.0).asked.get_mut(&number) {
+            asked.failed_shards = shards;
+        }
+        self.end(number, End::Failed(outcome));
     }
 
     /// Whether such an update was sent.

@@ -15,9 +15,7 @@ use crate::ids::{ClientId, Incarnation, ShardId};
 use crate::lane::{DirtyReason, GuestLane, GuestStep, LaneEnd, LaneOffer};
 use crate::options::{Integrity, Settings};
 use crate::ps::client::{PsClient, Record};
-use crate::rpc::{
-    Bell, Channel, ClientLaneParts, Placement, Scheme, ServerLane, ServerLaneParts, Window, Witness,
-};
+use crate::rpc::{Bell, Channel, ClientLaneParts, Placement, Scheme, ServerLane, ServerLaneParts, Window, Witness};
 use crate::sync::{Arc, Weak};
 use crate::time::{Tick, now};
 use core::cell::RefCell;
@@ -334,12 +332,7 @@ fn connect_wanted(
 }
 
 /// Publishes what a client's care has to say.
-pub(super) fn publish(
-    member: &mut super::member::Membership,
-    at: u64,
-    offers: Vec<(u32, Vec<u8>)>,
-    wires: &mut Wires,
-) {
+pub(super) fn publish(member: &mut super::member::Membership, at: u64, offers: Vec<(u32, Vec<u8>)>, wires: &mut Wires) {
     for (shard, offer) in offers {
         member.publish(at, Peer::Server(ShardId(shard)), offer, wires);
     }

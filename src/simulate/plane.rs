@@ -37,15 +37,6 @@ impl PlaneProcess {
         }
     }
 
-    /// Everyone who has a connection to it.
-    pub(super) fn connected(&self) -> Vec<Wire> {
-        let mut all: Vec<Wire> = self.wires.values().copied().collect();
-        all.extend(self.calls.values().map(|(wire, _)| *wire));
-        all.sort_unstable();
-        all.dedup();
-        all
-    }
-
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.plane.next_deadline().map(|at| at.0.div_ceil(super::CONTROL_SPEED))
     }

@@ -103,6 +103,13 @@ impl Wires {
         self.send(now, wire, !by_plane, Letter::Broken);
     }
 
+    /// The control plane's process is gone: every member hears of it, and nothing under way to it arrives.
+    pub(super) fn plane_died(&mut self, now: u64) {
+        self.mail.retain(|_, posted| !posted.to_plane);
+        let all: Vec<Wire> = self.ends.keys().copied().collect();
+        all.into_iter().for_each(|wire| self.close(now, wire, true));
+    }
+
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.mail.keys().next().map(|(at, _)| *at)
     }

@@ -236,7 +236,10 @@ impl World {
     fn deliver(&mut self) {
         while let Some(arrived) = self.wires.take(self.now) {
             if arrived.to_plane {
-                let Some(plane) = self.plane.process.as_mut() else { continue };
+                let Some(plane) = self.plane.process.as_mut() else {
+                    self.wires.close(self.now, arrived.wire, true);
+                    continue;
+                };
                 plane.receive(self.now.max(self.plane.stopped_until), arrived.wire, arrived.letter, &mut self.wires);
                 continue;
             }
@@ -338,9 +341,8 @@ impl World {
         let now = self.now;
         match actor {
             Actor::Plane => {
-                if let Some(plane) = self.plane.process.take() {
-                    plane.connected().into_iter().for_each(|wire| self.wires.close(now, wire, true));
-                }
+                self.plane.process = None;
+                self.wires.plane_died(now);
                 self.plane.restart_at = restart_at;
             }
             Actor::Shard(n) => {
@@ -408,6 +410,10 @@ impl World {
             self.net.block(*from, *to, true);
         }
         self.wires.blocked = ways;
+    }
+
+    pub(super) fn shard_of(&self, key: u64) -> u32 {
+        crate::ps::Router::new(crate::options::HashMethod::CityHash, self.plan.shards).shard_of(key)
     }
 
     pub(super) fn steps(&self) -> u64 {

@@ -58,12 +58,8 @@ mutants! {
     NoDedupe = "no_dedupe",
     /// A request is sent again to a shard that has lost its memory of it.
     WitnessIgnored = "witness_ignored",
-    /// A repetition is a request of its own.
-    RepetitionHasNewIdentity = "repetition_has_new_identity",
     /// The shard settles what it remembers under the identity of nobody.
     SettleForgotten = "settle_forgotten",
-    /// A connection that ended is not taken out of service.
-    EndedQueuePairStays = "ended_queue_pair_stays",
     /// The receiver executes packets that it has executed before.
     DuplicatesExecuted = "duplicates_executed",
     /// The receiver executes packets out of order.
