@@ -125,6 +125,9 @@ pub trait Qp: Debug + Send + Sync + 'static {
     /// Its number on this host; appears in completions and logs.
     fn number(&self) -> u32;
 
+    /// Places of its send queue. One load.
+    fn send_depth(&self) -> u32;
+
     /// What the peer needs for [`Qp::connect`]. Fresh after each return to RESET.
     fn address(&self) -> QpAddress;
 

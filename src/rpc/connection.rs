@@ -297,7 +297,7 @@ impl<F: Fabric> Connection<F> {
         let at = |offset: usize| RemoteAddr { address: parts.remote.iova + offset as u64, rkey: parts.remote.rkey };
         let payload = [Sge { address: places.request_payload, bytes: payload_bytes, lkey }];
         let header = [Sge { address: places.request_header, bytes: 64, lkey }];
-        let signaled = self.signals.next();
+        let signaled = self.signals.next(parts.qp.send_depth());
         let wr_id = (u64::from(parts.generation) << 32) | u64::from(parts.lane);
         let op =
             if parts.scheme == Scheme::Imm { WorkOp::WriteImm(parts.lane * g.slots + slot) } else { WorkOp::Write };

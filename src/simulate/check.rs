@@ -25,6 +25,8 @@ pub struct Report {
 /// After the last request was sent, all must be over within this time.
 const LAST_NS: u64 = 80_000_000;
 const LOOK_NS: u64 = 1_000_000;
+/// How long a whole deployment is asked without a failure.
+const STRICT_NS: u64 = 4_000_000;
 
 /// Runs one plan on this thread.
 ///
@@ -41,11 +43,13 @@ pub fn run(plan: &Plan) -> Result<Report> {
 fn play(plan: &Plan) -> Result<Report> {
     let mut world = World::new(plan)?;
     world.run_until(plan.faults_end_ns + plan.calm_ns)?;
-    world.common.closing = true;
-    let end = world.now + LAST_NS;
-    while world.now < end && !world.history.has_violation() && !is_quiet(&world) {
-        let next = world.now + LOOK_NS;
+    become_quiet(&mut world)?;
+    if plan.heals && is_whole(&world) {
+        world.common.strict = true;
+        world.common.closing = false;
+        let next = world.now + STRICT_NS;
         world.run_until(next)?;
+        become_quiet(&mut world)?;
     }
     if !world.history.has_violation() {
         requests(&world);
@@ -62,6 +66,17 @@ fn play(plan: &Plan) -> Result<Report> {
         }
     }
     Ok(Report { hash, violations: history.violations(), counts: history.counts(), net: net.counts(), steps })
+}
+
+/// Lets what is under way come to its end.
+fn become_quiet(world: &mut World) -> Result<()> {
+    world.common.closing = true;
+    let end = world.now + LAST_NS;
+    while world.now < end && !world.history.has_violation() && !is_quiet(world) {
+        let next = world.now + LOOK_NS;
+        world.run_until(next)?;
+    }
+    Ok(())
 }
 
 fn hosts(world: &World) -> Vec<u32> {
@@ -99,6 +114,9 @@ fn requests(world: &World) {
         }
         for key in &asked.keys {
             let applied = world.ledgers.iter().map(|ledger| ledger.applied(number, *key)).sum();
+            if applied > 1 {
+                history.violation(format!("update {number} was applied {applied} times to key {key}, by two lives"));
+            }
             if !asked.promise_kept(end, world.shard_of(*key), applied) {
                 history.violation(format!("update {number} failed as not executed, and was applied to key {key}"));
             }

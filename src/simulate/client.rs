@@ -7,7 +7,7 @@ use super::member::Membership;
 use super::wires::Wires;
 use crate::control::{Event, Health, Peer};
 use crate::engine::client::mend::policy;
-use crate::error::Status;
+use crate::error::{Error, Status};
 use crate::fabric::sim::{Mutant, Rng, Sim, SimRegion, mutated};
 use crate::ids::{Incarnation, ShardId, TableTag};
 use crate::lane::{DirtyReason, LaneState};
@@ -66,10 +66,23 @@ pub(super) struct Common {
     pub(super) acknowledged: std::collections::BTreeMap<u64, u32>,
     pub(super) keys: u64,
     pub(super) wait_timeout: Duration,
+    /// Everything is whole: no request may fail.
+    pub(super) strict: bool,
     /// Nothing new is asked any more.
     pub(super) closing: bool,
     /// Longest time that a request may take, for the checker.
     pub(super) deadline_ns: u64,
+}
+
+impl Common {
+    /// After the faults, and once all is whole, requests are executed. Slots may be short all the same, also for parts of
+    /// a batch, which later requests may overtake.
+    fn must_not_fail(&self, number: u64, error: &Error) {
+        let short = error.status == Status::NoSlot || error.message.contains("no idle slot");
+        if self.strict && !short {
+            self.history.violation(format!("request {number} failed though everything was whole: {error}"));
+        }
+    }
 }
 
 /// One life of one client.
@@ -295,6 +308,7 @@ impl Client {
                     if matches!(error.status, Status::Bug | Status::Pending | Status::CorruptResponse) {
                         common.history.violation(format!("request {} failed with {error}", under.number));
                     }
+                    common.must_not_fail(under.number, &error);
                     common.history.failed(under.number, error.outcome, failed_shards(&error.message));
                 }
             }
@@ -336,7 +350,10 @@ impl Client {
             Ok(token) => {
                 self.under.push(Under { number, kind, token, keys, rows, floor, began: now, stopped: 0 });
             }
-            Err(error) => common.history.failed(number, error.outcome, failed_shards(&error.message)),
+            Err(error) => {
+                common.must_not_fail(number, &error);
+                common.history.failed(number, error.outcome, failed_shards(&error.message));
+            }
         }
     }
 

@@ -22,7 +22,13 @@ struct Job {
     lane: Arc<ServerLane<Sim>>,
     slot: u32,
     header: RequestHeader,
+    /// A handler that takes long is not done before.
+    not_before: u64,
 }
+
+/// One request in a hundred takes long.
+const LONG_MILLIONTHS: u32 = 10_000;
+const LONG_NS: (u64, u64) = (500_000, 6_000_000);
 
 /// One life of one shard.
 #[derive(Debug)]
@@ -35,6 +41,8 @@ pub(super) struct Shard {
     ready: Vec<Ready>,
     /// Who is in, or is being let in.
     guests: BTreeMap<(ClientId, Incarnation), Guest>,
+    /// Until then handlers may take long.
+    pub(super) rough_until: u64,
     next_window: u64,
     next_care: u64,
     rounds: u64,
@@ -67,6 +75,7 @@ impl Shard {
             jobs: VecDeque::new(),
             ready: Vec::new(),
             guests: BTreeMap::new(),
+            rough_until: 0,
             next_window: 0,
             next_care: 0,
             rounds: 0,
@@ -92,7 +101,7 @@ impl Shard {
             self.let_in(now, from, incarnation, &bytes, wires);
         }
         self.care(now, wires);
-        self.serve(rng)
+        self.serve(now, rng)
     }
 
     fn hear(&mut self, now: u64, event: Event, wires: &mut Wires) {
@@ -126,8 +135,7 @@ impl Shard {
 
     fn let_in(&mut self, now: u64, from: Peer, incarnation: Incarnation, bytes: &[u8], wires: &mut Wires) {
         let Peer::Client(client) = from else { return };
-        // It may have left, or been followed by another of its name, since it was asked.
-        let Some(guest) = self.guests.get_mut(&(client, incarnation)).filter(|guest| guest.gone.is_none()) else {
+        let Some(guest) = self.guests.get_mut(&(client, incarnation)) else {
             return;
         };
         let host = Host {
@@ -147,6 +155,12 @@ impl Shard {
                 self.scanner.add(lane);
             }
             self.member.publish(now, from, answer, wires);
+        }
+        // It may have gone since it was asked.
+        if self.guests.get(&(client, incarnation)).is_none_or(|guest| guest.gone.is_some())
+            && !mutated::<Sim>(Mutant::LanesOfTheDeadStay)
+        {
+            self.retain(|lane| (lane.parts().client, lane.parts().incarnation) != (client, incarnation));
         }
     }
 
@@ -181,7 +195,7 @@ impl Shard {
         }
     }
 
-    fn serve(&mut self, rng: &mut Rng) -> bool {
+    fn serve(&mut self, now: u64, rng: &mut Rng) -> bool {
         self.rounds += 1;
         if self.rounds.is_multiple_of(CARE_EVERY_ROUNDS) && !mutated::<Sim>(Mutant::LanesOfTheDeadStay) {
             self.retain(ServerLane::is_usable);
@@ -190,7 +204,9 @@ impl Shard {
         self.scanner.scan(&mut self.ready);
         for ready in core::mem::take(&mut self.ready) {
             let lane = Arc::clone(self.scanner.lane(ready.lane));
-            self.jobs.push_back(Job { lane, slot: ready.slot, header: ready.header });
+            let long = now < self.rough_until && rng.chance(LONG_MILLIONTHS);
+            let not_before = if long { now + rng.between(LONG_NS.0, LONG_NS.1) } else { 0 };
+            self.jobs.push_back(Job { lane, slot: ready.slot, header: ready.header, not_before });
         }
         let worked = !self.jobs.is_empty();
         // Workers take what they take, in any order.
@@ -199,6 +215,9 @@ impl Shard {
                 continue;
             }
             let at = rng.index(self.jobs.len());
+            if self.jobs[at].not_before > now {
+                continue;
+            }
             let Some(job) = self.jobs.remove(at) else { break };
             if !self.handler.execute(&job.lane, job.slot, &job.header, &mut self.scratch) && job.lane.is_usable() {
                 // A repetition of what another worker is executing.

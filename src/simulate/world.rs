@@ -162,6 +162,7 @@ impl World {
             acknowledged: BTreeMap::new(),
             keys: plan.keys,
             wait_timeout: Duration::from_nanos(WAIT_NS),
+            strict: false,
             closing: false,
             deadline_ns: 60_000_000,
         };
@@ -312,7 +313,9 @@ impl World {
         self.common.acknowledged.retain(|key, _| router.shard_of(*key) != shard);
         let me = Peer::Server(ShardId(shard));
         let member = Membership::new(me, incarnation, fabric.host(), self.identity.clone());
-        place.process = Some(Shard::new(fabric, &self.settings, member, &ledger, shard)?);
+        let mut process = Shard::new(fabric, &self.settings, member, &ledger, shard)?;
+        process.rough_until = self.plan.faults_end_ns;
+        place.process = Some(process);
         self.apply_blocks();
         Ok(())
     }

@@ -111,7 +111,8 @@ pub(super) struct Core {
     next_iova: u64,
     next_unique: u64,
     free_numbers: Vec<u32>,
-    free_keys: Vec<u32>,
+    /// Key, address and length of freed regions.
+    free_keys: Vec<(u32, u64, usize)>,
     pub(super) last_psn: u32,
 }
 
@@ -280,22 +281,28 @@ impl Core {
         bytes: usize,
         access: Access,
     ) -> (u32, Registered) {
-        let key = self.free_keys.pop().unwrap_or_else(|| {
-            // Two apart, and a low byte of its own: no key is another one's neighbour.
-            self.next_key += 2;
-            (self.next_key << 8) | (self.rng.below(255) as u32)
-        });
-        let iova = self.next_iova;
-        self.next_iova += bytes.next_multiple_of(PAGE_BYTES) as u64 + 16 * PAGE_BYTES as u64;
+        let (key, iova) = match self.free_keys.iter().rposition(|(_, _, freed)| *freed == bytes) {
+            Some(at) => {
+                let (key, iova, _) = self.free_keys.remove(at);
+                (key, iova)
+            }
+            None => {
+                // Two apart, and a low byte of its own: no key is another one's neighbour.
+                self.next_key += 2;
+                let iova = self.next_iova;
+                self.next_iova += bytes.next_multiple_of(PAGE_BYTES) as u64 + 16 * PAGE_BYTES as u64;
+                ((self.next_key << 8) | (self.rng.below(255) as u32), iova)
+            }
+        };
         let registered = Registered { memory, iova, bytes, access };
         self.regions.insert((host, key), registered.clone());
         (key, registered)
     }
 
     pub(super) fn forget_region(&mut self, host: u32, key: u32) {
-        self.regions.remove(&(host, key));
-        if self.policy.reuse_numbers {
-            self.free_keys.push(key);
+        let freed = self.regions.remove(&(host, key));
+        if let Some(region) = freed.filter(|_| self.policy.reuse_numbers) {
+            self.free_keys.push((key, region.iova, region.bytes));
         }
     }
 

@@ -108,6 +108,7 @@ fn parse(address: &QpAddress) -> Option<(QpKey, u32)> {
 pub struct SimQp {
     net: Arc<Net>,
     key: QpKey,
+    depth: u32,
     /// What its owner's poller would sleep on.
     _waker: Option<Arc<SimWaker>>,
 }
@@ -159,7 +160,7 @@ impl SimQp {
         qp.begin(psn, connection);
         core.qps.insert(key, qp);
         drop(core);
-        Ok(SimQp { net: Arc::clone(net), key, _waker: waker.cloned() })
+        Ok(SimQp { net: Arc::clone(net), key, depth: config.max_send_wr, _waker: waker.cloned() })
     }
 }
 
@@ -176,7 +177,7 @@ fn exposable(region: &SimRegion, host: u32) -> Result<()> {
 fn fresh(core: &mut Core) -> (u32, u64) {
     let connection = core.unique();
     let psn = if core.policy.psn_collisions {
-        core.last_psn.wrapping_add(core.rng.below(3) as u32) & PSN_MASK
+        core.last_psn.wrapping_sub(core.rng.below(6) as u32) & PSN_MASK
     } else {
         core.rng.below(u64::from(PSN_MASK) + 1) as u32
     };
@@ -207,6 +208,10 @@ impl Qp for SimQp {
 
     fn number(&self) -> u32 {
         self.key.number
+    }
+
+    fn send_depth(&self) -> u32 {
+        self.depth
     }
 
     fn address(&self) -> QpAddress {
