@@ -226,7 +226,8 @@ impl<F: Fabric, R> Channel<F, R> {
         slot.state.compare_exchange(state, state | 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
         #[allow(clippy::cast_possible_truncation)] // slot counts are far below 2^32
         let held = Held { index: index as u32, use_count: state >> 1 };
-        if slot.generation.load(Ordering::Relaxed) != active && !self.move_home(held) {
+        let is_home = slot.generation.load(Ordering::Relaxed) == active || mutated::<F>(Mutant::SlotIgnoresGeneration);
+        if !is_home && !self.move_home(held) {
             self.release(held);
             return None;
         }

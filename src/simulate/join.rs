@@ -9,7 +9,7 @@ use crate::engine::connect::{
     Completions, End, EndOf, FIRST_GENERATION, blank_offer, decode_offer, geometry, placement, scheme,
 };
 use crate::error::{Error, Result, Status};
-use crate::fabric::sim::{Mutant, Sim, SimCq, mutated};
+use crate::fabric::sim::{Sim, SimCq};
 use crate::fabric::{Fabric, Qp};
 use crate::ids::{ClientId, Incarnation, ShardId};
 use crate::lane::{DirtyReason, GuestLane, GuestStep, LaneEnd, LaneOffer};
@@ -255,7 +255,7 @@ pub(super) fn handshake(
 ) -> Result<Option<(Vec<Arc<ServerLane<Sim>>>, Vec<u8>)>> {
     let settings = host.settings;
     let offer = decode_offer(bytes, settings, EndOf::Client)?;
-    if offer.incarnation != incarnation && !mutated::<Sim>(Mutant::OfferOfAnyLife) {
+    if offer.incarnation != incarnation {
         return Err(Error::new(Status::DeploymentMismatch, "the offer is not of the process that published it"));
     }
     let ours = scheme(host.fabric, settings)?;

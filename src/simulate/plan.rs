@@ -98,6 +98,8 @@ pub struct Plan {
     pub faults_end_ns: u64,
     /// How long clients go on after that.
     pub calm_ns: u64,
+    /// How long a request waits for its answer.
+    pub wait_ns: u64,
     /// Whether lanes are rebuilt and requests sent again.
     pub heals: bool,
     /// The option rdma-lane-probe-idle-ms.
@@ -137,6 +139,7 @@ impl Plan {
             faults: Vec::new(),
             faults_end_ns: rng.between(10_000_000, 25_000_000),
             calm_ns: 12_000_000,
+            wait_ns: [3_000_000, 9_000_000][rng.index(2)],
             heals: rng.chance(800_000),
             probe_idle_ms: [0, 1, 5][rng.index(3)],
             lease_ms: [3, 60_000][rng.index(2)],
@@ -171,6 +174,8 @@ impl Plan {
         };
         let longest = self.faults_end_ns / 2;
         let at_ns = rng.below(self.faults_end_ns * 3 / 4);
+        // A process that is started again at once meets what its former life left behind.
+        let longest = if rng.chance(500_000) { 1_000_000 } else { longest };
         let for_ns = rng.between(100_000, longest).min(self.faults_end_ns - at_ns);
         Fault { at_ns, for_ns, trouble }
     }

@@ -22,8 +22,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const STEP_NS: (u64, u64) = (25_000, 60_000);
 /// The longest pause of one that has not.
 const IDLE_NS: u64 = 300_000;
-/// How long a request waits for its answer.
-const WAIT_NS: u64 = 3_000_000;
 
 /// One process's place.
 #[derive(Debug)]
@@ -161,7 +159,7 @@ impl World {
             ledgers: Vec::new(),
             acknowledged: BTreeMap::new(),
             keys: plan.keys,
-            wait_timeout: Duration::from_nanos(WAIT_NS),
+            wait_timeout: Duration::from_nanos(plan.wait_ns),
             strict: false,
             closing: false,
             deadline_ns: 60_000_000,

@@ -32,8 +32,8 @@ macro_rules! mutants {
 mutants! {
     /// The header of a request is posted before its payload.
     CommitBeforePayload = "commit_before_payload",
-    /// The server acts on commit words of other generations.
-    ServerIgnoresGeneration = "server_ignores_generation",
+    /// A slot of a rebuilt lane stays on its old connection.
+    SlotIgnoresGeneration = "slot_ignores_generation",
     /// The server acts on the same commit word again.
     ServerIgnoresSequence = "server_ignores_sequence",
     /// The server does not compare the checksum under scheme crc.
@@ -52,8 +52,6 @@ mutants! {
     SlotNotReleased = "slot_not_released",
     /// Lanes of a client that left stay.
     LanesOfTheDeadStay = "lanes_of_the_dead_stay",
-    /// A shard answers an offer of another life of the client.
-    OfferOfAnyLife = "offer_of_any_life",
     /// A shard does not remember what it executed.
     NoDedupe = "no_dedupe",
     /// A request is sent again to a shard that has lost its memory of it.
