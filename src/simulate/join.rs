@@ -245,6 +245,9 @@ pub(super) struct Host<'a> {
     pub(super) cqs: (&'a Arc<SimCq>, &'a Arc<SimCq>),
 }
 
+/// New lanes, and the answer that says so.
+pub(super) type LetIn = (Vec<Arc<ServerLane<Sim>>>, Vec<u8>);
+
 /// Reads what a client offers, connects what is new in it: the lanes, and the answer. None: nothing is new.
 pub(super) fn handshake(
     host: &Host<'_>,
@@ -252,7 +255,7 @@ pub(super) fn handshake(
     client: ClientId,
     incarnation: Incarnation,
     bytes: &[u8],
-) -> Result<Option<(Vec<Arc<ServerLane<Sim>>>, Vec<u8>)>> {
+) -> Result<Option<LetIn>> {
     let settings = host.settings;
     let offer = decode_offer(bytes, settings, EndOf::Client)?;
     if offer.incarnation != incarnation {
