@@ -1,6 +1,6 @@
 //! How the lanes of a simulated client and a simulated shard come to be, and come to be again: the product's own offers,
-//! ends, machines and checks, one step at a time. The client's side is the engine's mender as it is. The shard's side is
-//! what the engine's admission threads do, without the threads.
+//! ends, machines and checks, one step at a time. The client's side is the engine's mender, the shard's side the engine's
+//! answer to an offer; only the threads around them are not there.
 
 use super::wires::Wires;
 use crate::control::{Event, Health, Peer};
@@ -8,15 +8,17 @@ use crate::engine::client::mend::{Board, Mender, News, ShardMend};
 use crate::engine::connect::{
     Completions, End, EndOf, FIRST_GENERATION, blank_offer, decode_offer, geometry, placement, scheme,
 };
+use crate::engine::server::guests::GuestLanes;
+use crate::engine::server::respond;
 use crate::error::{Error, Result, Status};
 use crate::fabric::sim::{Sim, SimCq};
 use crate::fabric::{Fabric, Qp};
 use crate::ids::{ClientId, Incarnation, ShardId};
-use crate::lane::{DirtyReason, GuestLane, GuestStep, LaneEnd, LaneOffer};
+use crate::lane::{DirtyReason, LaneOffer};
 use crate::options::{Integrity, Settings};
 use crate::ps::client::{PsClient, Record};
-use crate::rpc::{Bell, Channel, ClientLaneParts, Placement, Scheme, ServerLane, ServerLaneParts, Window, Witness};
-use crate::sync::{Arc, Weak};
+use crate::rpc::{Bell, Channel, ClientLaneParts, Placement, Scheme, ServerLane, Window, Witness};
+use crate::sync::Arc;
 use crate::time::{Tick, now};
 use core::cell::RefCell;
 use core::time::Duration;
@@ -202,10 +204,7 @@ pub(super) fn fail(ps: &PsClient<Sim>, shard: ShardId, incarnation: Incarnation,
 #[derive(Debug)]
 pub(super) struct Guest {
     window: Arc<Window>,
-    known: BTreeMap<u32, GuestLane>,
-    ends: BTreeMap<u32, LaneEnd>,
-    live: BTreeMap<u32, Weak<ServerLane<Sim>>>,
-    admitted: bool,
+    lanes: GuestLanes<Sim>,
     /// When it vanished.
     pub(super) gone: Option<Tick>,
 }
@@ -215,10 +214,7 @@ impl Guest {
         let g = geometry(settings);
         Guest {
             window: Arc::new(Window::new(number, g.lanes * g.slots)),
-            known: BTreeMap::new(),
-            ends: BTreeMap::new(),
-            live: BTreeMap::new(),
-            admitted: false,
+            lanes: GuestLanes { known: BTreeMap::new(), ends: BTreeMap::new(), live: BTreeMap::new(), admitted: false },
             gone: None,
         }
     }
@@ -226,17 +222,17 @@ impl Guest {
     /// It vanished: its lanes go, what was executed for it stays.
     pub(super) fn vanish(&mut self) {
         self.gone = Some(now());
-        self.ends.clear();
-        self.live.clear();
+        self.lanes.ends.clear();
+        self.lanes.live.clear();
     }
 
     /// Whether a lane of it was lost, so that it may have offered another that was not heard of.
     pub(super) fn has_lost(&self) -> bool {
-        self.live.values().any(|lane| lane.upgrade().is_none_or(|lane| !lane.is_usable()))
+        self.lanes.live.values().any(|lane| lane.upgrade().is_none_or(|lane| !lane.is_usable()))
     }
 }
 
-/// Who shakes hands.
+/// Where a shard's lanes are made.
 #[derive(Debug)]
 pub(super) struct Host<'a> {
     pub(super) fabric: &'a Sim,
@@ -245,93 +241,34 @@ pub(super) struct Host<'a> {
     pub(super) cqs: (&'a Arc<SimCq>, &'a Arc<SimCq>),
 }
 
-/// New lanes, and the answer that says so.
-pub(super) type LetIn = (Vec<Arc<ServerLane<Sim>>>, Vec<u8>);
+/// New lanes, and the answer that says so, if there is something to say.
+pub(super) type LetIn = (Vec<Arc<ServerLane<Sim>>>, Option<Vec<u8>>);
 
-/// Reads what a client offers, connects what is new in it: the lanes, and the answer. None: nothing is new.
+/// Reads what a client offers and answers it.
 pub(super) fn handshake(
     host: &Host<'_>,
     guest: &mut Guest,
-    client: ClientId,
-    incarnation: Incarnation,
+    (client, incarnation): (ClientId, Incarnation),
     bytes: &[u8],
-) -> Result<Option<LetIn>> {
-    let settings = host.settings;
-    let offer = decode_offer(bytes, settings, EndOf::Client)?;
+) -> Result<LetIn> {
+    let offer = decode_offer(bytes, host.settings, EndOf::Client)?;
     if offer.incarnation != incarnation {
         return Err(Error::new(Status::DeploymentMismatch, "the offer is not of the process that published it"));
     }
-    let ours = scheme(host.fabric, settings)?;
-    let answered = if Scheme::from_code(offer.scheme) == Some(ours) { ours } else { Scheme::Crc };
-    let mut wanted = Vec::new();
-    for end in &offer.ends {
-        let known = guest.known.entry(end.lane).or_default();
-        match known.heard(end) {
-            GuestStep::Nothing => {}
-            GuestStep::Confirmed if offer.answers == host.incarnation => known.confirm(),
-            GuestStep::Confirmed => {}
-            GuestStep::Connect { own } => wanted.push((end, own)),
-        }
-    }
-    if wanted.is_empty() || (guest.admitted && !settings.lane_rebuild_enabled) {
-        return Ok(None);
-    }
-    let lanes = connect_wanted(host, guest, (client, incarnation), &offer, &wanted, answered)?;
-    guest.admitted = true;
-    let mut answer = blank_offer(settings, answered, host.incarnation);
-    answer.answers = incarnation;
-    answer.window = guest.window.number();
-    answer.ends = guest.ends.values().cloned().collect();
-    Ok(Some((lanes, answer.encode())))
-}
-
-fn connect_wanted(
-    host: &Host<'_>,
-    guest: &mut Guest,
-    (client, incarnation): (ClientId, Incarnation),
-    offer: &LaneOffer,
-    wanted: &[(&LaneEnd, u32)],
-    answered: Scheme,
-) -> Result<Vec<Arc<ServerLane<Sim>>>> {
-    let numbers: Vec<(u32, u32)> = wanted.iter().map(|(end, _)| (end.lane, end.generation)).collect();
-    let end = End::make(host.fabric, host.settings, EndOf::Server, &numbers, &[], |_| Completions {
-        send: Arc::clone(host.cqs.0),
-        recv: Arc::clone(host.cqs.1),
-        waker: None,
-    })?;
-    let described: Vec<Option<LaneEnd>> =
-        wanted.iter().enumerate().map(|(place, (theirs, own))| end.describe(place, *own, theirs.generation)).collect();
-    let End { lanes: ours, slots, staging, geometry: here } = end;
-    let mut lanes = Vec::new();
-    for ((place, (lane, generation, qp)), ((theirs, own), described)) in
-        (0..).zip(ours).zip(wanted.iter().zip(described))
-    {
-        qp.connect(&theirs.queue_pair, soon())?;
-        let parts = ServerLaneParts {
-            client,
-            incarnation,
-            lane,
-            generation,
-            scheme: answered,
-            geometry: geometry(host.settings),
-            here: Placement { place, geometry: here },
-            there: placement(offer, theirs),
-            window: Arc::clone(&guest.window),
-            qp,
-            send_cq: Arc::clone(host.cqs.0),
-            requests: slots.clone(),
-            staging: staging.clone(),
-            remote: theirs.region,
-        };
-        let made = ServerLane::new(parts)
-            .map(Arc::new)
-            .ok_or_else(|| Error::new(Status::DeploymentMismatch, format!("client {client} offers too little")))?;
-        guest.live.insert(lane, Arc::downgrade(&made));
-        guest.known.entry(lane).or_default().answered(now(), generation, *own);
-        guest.ends.extend(described.map(|end| (lane, end)));
-        lanes.push(made);
-    }
-    Ok(lanes)
+    let answering = respond::Host {
+        fabric: host.fabric,
+        settings: host.settings,
+        incarnation: host.incarnation,
+        client,
+        guest: incarnation,
+        window: &guest.window,
+    };
+    let completions = |_| Completions { send: Arc::clone(host.cqs.0), recv: Arc::clone(host.cqs.1), waker: None };
+    let mut made = Vec::new();
+    let times = (now(), now().after(soon()));
+    let lanes = &mut guest.lanes;
+    let response = respond::respond(&answering, lanes, &offer, times, completions, |lane| made.push(lane))?;
+    Ok((made, response.answer.map(|answer| answer.encode())))
 }
 
 /// Publishes what a client's care has to say.

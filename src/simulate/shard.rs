@@ -144,7 +144,7 @@ impl Shard {
             incarnation: self.member.incarnation,
             cqs: (&self.send, &self.recv),
         };
-        if let Ok(Some((lanes, answer))) = join::handshake(&host, guest, client, incarnation, bytes) {
+        if let Ok((lanes, answer)) = join::handshake(&host, guest, (client, incarnation), bytes) {
             for lane in lanes {
                 let number = lane.parts().lane;
                 // A rebuilt lane takes the place of its former connection.
@@ -154,7 +154,9 @@ impl Shard {
                 });
                 self.scanner.add(lane);
             }
-            self.member.publish(now, from, answer, wires);
+            if let Some(answer) = answer {
+                self.member.publish(now, from, answer, wires);
+            }
         }
         // It may have gone since it was asked.
         if self.guests.get(&(client, incarnation)).is_none_or(|guest| guest.gone.is_some())
