@@ -27,6 +27,16 @@ fn seeds_from_1000_keep_the_rules() {
 }
 
 #[test]
+fn seeds_from_2000_keep_the_rules() {
+    clean(2000, 250);
+}
+
+#[test]
+fn seeds_from_3000_keep_the_rules() {
+    clean(3000, 250);
+}
+
+#[test]
 fn one_seed_has_one_history() {
     for seed in [1, 17, 4711] {
         let plan = Plan::of(seed);
