@@ -13,6 +13,7 @@ use crate::wire::Geometry;
 pub(crate) const FIRST_GENERATION: u32 = 1;
 
 /// Queue pairs and memory of one side of lanes that are connected together.
+#[derive(Debug)]
 pub(crate) struct End<F: Fabric> {
     /// One per lane: its number, the generation of both ends' words, and its queue pair; in the order of their places.
     pub(crate) lanes: Vec<(u32, u32, F::Qp)>,

@@ -127,9 +127,9 @@ fn common(s: &Settings) -> Vec<Rule> {
             why: "the interval grows up to poll-max-ms, so it cannot start above it",
         },
         Rule {
-            broken: u64::from(s.slots_per_qp) * 2 > u64::from(s.max_send_wr),
+            broken: u64::from(s.slots_per_qp) * 4 > u64::from(s.max_send_wr),
             fields: &["slots_per_qp", "max_send_wr"],
-            why: "each slot needs two places of its lane's send queue",
+            why: "each slot needs four places of its lane's send queue: a request takes two, and as many wait for a completion",
         },
         Rule {
             broken: !s.gid_subnet.is_empty() && s.gid_subnet.parse::<Subnet>().is_err(),

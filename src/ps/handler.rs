@@ -5,7 +5,7 @@
 //! committed gets an answer, whatever is wrong with it.
 
 use super::store::{RowsIn, Store};
-use crate::fabric::{Access, Fabric, Loan};
+use crate::fabric::{Access, Fabric, Loan, Mutant, mutated};
 use crate::ids::TableTag;
 use crate::rpc::{Answer, Claim, Scheme, ServerLane, copy_keys, request_agrees};
 use crate::sync::Arc;
@@ -129,7 +129,7 @@ impl Handler {
         header: &RequestHeader,
         scratch: &mut Scratch,
     ) -> bool {
-        let once = header.flags & flags::ONCE != 0;
+        let once = header.flags & flags::ONCE != 0 && !mutated::<F>(Mutant::NoDedupe);
         if once {
             let known = match lane.parts().window.claim(header.sequence) {
                 Claim::Execute => None,
@@ -145,7 +145,7 @@ impl Handler {
             }
         }
         let answer = self.run(lane, slot, header, scratch);
-        if once {
+        if once && !mutated::<F>(Mutant::SettleForgotten) {
             // Before the answer: whoever has seen it must find this settled.
             lane.parts().window.settle(header.sequence, answer.status, answer.aux);
         }

@@ -6,7 +6,7 @@ use super::down::all_down;
 use super::raw::{checksum_foreign, copy_header, fetch_to_read, fetch_to_write, load_acquire};
 use super::{ClientLane, ClientLaneParts, Scheme};
 use crate::error::{Error, Result, Status};
-use crate::fabric::{Completion, Cq, Fabric, WcOpcode, WcStatus};
+use crate::fabric::{Completion, Cq, Fabric, Mutant, WcOpcode, WcStatus, mutated};
 use crate::lane::DirtyReason;
 use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, CachePadded, Ordering};
 use crate::wire::{
@@ -255,7 +255,8 @@ impl<F: Fabric, R> Channel<F, R> {
         slot.state.compare_exchange(state, state | 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
         #[allow(clippy::cast_possible_truncation)] // slot counts are far below 2^32
         let held = Held { index: index as u32, use_count: state >> 1 };
-        if slot.generation.load(Ordering::Relaxed) != active && !self.move_home(held) {
+        let is_home = slot.generation.load(Ordering::Relaxed) == active || mutated::<F>(Mutant::SlotIgnoresGeneration);
+        if !is_home && !self.move_home(held) {
             self.release(held);
             return None;
         }
@@ -484,7 +485,12 @@ impl<F: Fabric, R> Channel<F, R> {
         let own = unsafe { &*self.slots[held.index as usize].own.get() };
         let connection = &*own.connection;
         if header.sequence != RequestHeader::identity(held.index, held.use_count) {
-            return Judgement::Corrupt;
+            // Under `crc` the word may come before the rest of its header.
+            let torn = connection.parts().scheme == Scheme::Crc && !mutated::<F>(Mutant::ClientJudgesTornHeader);
+            return if torn { Judgement::NotYet } else { Judgement::Corrupt };
+        }
+        if mutated::<F>(Mutant::ClientSkipsChecksum) {
+            return Judgement::Whole;
         }
         if self.checksum || connection.parts().scheme == Scheme::Crc {
             let fits = header.response_bytes <= expected_bytes || own.landing.is_null();
@@ -571,7 +577,9 @@ impl<F: Fabric, R> Channel<F, R> {
     pub fn timed_out(&self, held: Held) -> Box<Error> {
         let (connection, _) = self.where_is(held);
         let parts = connection.parts();
-        self.lanes[parts.lane as usize].fail(parts.generation, DirtyReason::WaitTimeout);
+        if !mutated::<F>(Mutant::TimeoutKeepsLane) {
+            self.lanes[parts.lane as usize].fail(parts.generation, DirtyReason::WaitTimeout);
+        }
         self.describe(held, connection.error())
     }
 

@@ -6,8 +6,8 @@ use super::raw::{checksum_foreign, copy_header, load_acquire, store_header};
 use super::signals::Signals;
 use crate::error::{Error, Layer, Outcome, Result, Status, Verdict};
 use crate::fabric::{
-    Access, Completion, Cq, Fabric, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, WcStatus, Work,
-    WorkOp,
+    Access, Completion, Cq, Fabric, Mutant, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, WcStatus,
+    Work, WorkOp, mutated,
 };
 use crate::ids::Incarnation;
 use crate::lane::DirtyReason;
@@ -295,7 +295,7 @@ impl<F: Fabric> Connection<F> {
         let at = |offset: usize| RemoteAddr { address: parts.remote.iova + offset as u64, rkey: parts.remote.rkey };
         let payload = [Sge { address: places.request_payload, bytes: payload_bytes, lkey }];
         let header = [Sge { address: places.request_header, bytes: 64, lkey }];
-        let signaled = self.signals.next();
+        let signaled = self.signals.next(parts.qp.send_depth());
         let wr_id = (u64::from(parts.generation) << 32) | u64::from(parts.lane);
         let op =
             if parts.scheme == Scheme::Imm { WorkOp::WriteImm(parts.lane * g.slots + slot) } else { WorkOp::Write };
@@ -309,6 +309,9 @@ impl<F: Fabric> Connection<F> {
             },
             Work { wr_id, op, local: &header, remote: at(g.request_header(lane, slot)), signaled },
         ];
+        if payload_bytes > 0 && mutated::<F>(Mutant::CommitBeforePayload) {
+            return self.post(&[chain[1], chain[0]]);
+        }
         // In a window the payload is there already.
         let skip = usize::from(payload_bytes == 0 || parts.staging.is_none());
         self.post(&chain[skip..])
@@ -343,7 +346,9 @@ impl<F: Fabric> Connection<F> {
     #[inline(always)]
     pub(super) unsafe fn is_answered(&self, places: &SlotPlaces, expected: Word) -> bool {
         // SAFETY: the response header lies in the lane's own region.
-        unsafe { load_acquire(places.response_header, response_offsets::WORD) == expected.0 }
+        let found = Word(unsafe { load_acquire(places.response_header, response_offsets::WORD) });
+        let mistaken = mutated::<F>(Mutant::ClientIgnoresSequence) && found.generation() == expected.generation();
+        found == expected || mistaken
     }
 
     /// Whether an answer's checksum agrees with its bytes, which lie at `landing`, or in the slot when that is null.

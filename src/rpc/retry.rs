@@ -7,7 +7,7 @@
 use super::Witness;
 use super::channel::{AcquireError, Channel, Held, Own};
 use super::raw::copy_header;
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Mutant, mutated};
 use crate::sync::{Arc, Ordering};
 use crate::wire::{RequestHeader, Word, flags};
 
@@ -44,7 +44,7 @@ impl<F: Fabric, R> Channel<F, R> {
         }
         let before = (Arc::clone(&own.connection), own.places.request_payload);
         let home = self.lane_of(slot).active();
-        let once = header.flags & flags::ONCE != 0;
+        let once = header.flags & flags::ONCE != 0 && !mutated::<F>(Mutant::WitnessIgnored);
         let borrowed = if home != 0 && home != slot.generation.load(Ordering::Relaxed) {
             if once && self.lane_of(slot).connection().parts().witness != before.0.parts().witness {
                 return FORGOTTEN;

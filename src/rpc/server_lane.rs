@@ -284,7 +284,7 @@ impl<F: Fabric> ServerLane<F> {
         let whole = [Sge { address, bytes, lkey }];
         let rows = [Sge { address: answer.landed_from, bytes: answer.bytes, lkey }];
         let landed = answer.landed.unwrap_or_default();
-        let signaled = self.signals.next();
+        let signaled = self.signals.next(parts.qp.send_depth());
         let wr_id = (u64::from(parts.generation) << 32) | u64::from(parts.lane);
         let op = if parts.scheme == Scheme::Imm {
             WorkOp::WriteImm(parts.lane * parts.geometry.slots + slot)

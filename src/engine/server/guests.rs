@@ -30,12 +30,12 @@ pub(crate) struct Guest<F: crate::fabric::Fabric> {
 /// Its lanes.
 #[derive(Debug)]
 pub(crate) struct GuestLanes<F: crate::fabric::Fabric> {
-    pub(super) known: BTreeMap<u32, GuestLane>,
+    pub(crate) known: BTreeMap<u32, GuestLane>,
     /// What it was answered.
-    pub(super) ends: BTreeMap<u32, LaneEnd>,
-    pub(super) live: BTreeMap<u32, Weak<ServerLane<F>>>,
+    pub(crate) ends: BTreeMap<u32, LaneEnd>,
+    pub(crate) live: BTreeMap<u32, Weak<ServerLane<F>>>,
     /// It was let in before.
-    pub(super) admitted: bool,
+    pub(crate) admitted: bool,
 }
 
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use super::request::{Borrowed, Local, Source, name_of};
 use super::{Plan, PsClient, Token, refused};
 use crate::error::{Error, Result, Status};
-use crate::fabric::{Fabric, Region};
+use crate::fabric::{Fabric, Mutant, Region, mutated};
 use crate::rpc::{AcquireError, Channel, Held, Judgement, Turn};
 use crate::time::{Tick, now};
 use crate::wire::{INLINE_BYTES, Op, RemoteBuffer, RequestHeader, ResponseHeader, RpcStatus, Word, flags};
@@ -350,7 +350,8 @@ impl<F: Fabric> PsClient<F> {
     fn check_slow(&self, channel: &Channel<F, Record>, held: Held, record: &mut Record) -> bool {
         let at = now();
         let first = *record.first_slow.get_or_insert(at);
-        let expired = at.since_ns(first) >= u64::try_from(self.options.wait_timeout.as_nanos()).unwrap_or(u64::MAX);
+        let limit_ns = u64::try_from(self.options.wait_timeout.as_nanos()).unwrap_or(u64::MAX);
+        let expired = at.since_ns(first) >= limit_ns && !mutated::<F>(Mutant::NoDeadline);
         let outcome = if expired { Err(channel.timed_out(held)) } else { channel.check(held) };
         self.consider_asking(channel.shard(), record, Duration::from_nanos(at.since_ns(first)));
         if let Err(mut error) = outcome {
