@@ -54,7 +54,7 @@ pub struct Caught {
 }
 
 /// Every mutant must be noticed within so many seeds from 0 on.
-pub const MUTANT_SEEDS_MAX: u64 = 200;
+pub const MUTANT_SEEDS_MAX: u64 = 500;
 
 /// Failures that are kept and shrunk.
 const FAILURES_MAX: usize = 5;
