@@ -3,6 +3,7 @@
 use super::bell::Bell;
 use super::connection::{Connection, SlotPlaces};
 use super::down::all_down;
+use super::hints::Hints;
 use super::raw::{checksum_foreign, copy_header, fetch_to_read, fetch_to_write, load_acquire};
 use super::{ClientLane, ClientLaneParts, Scheme};
 use crate::error::{Error, Result, Status};
@@ -13,7 +14,7 @@ use crate::wire::{
     HEADER_BYTES, INLINE_BYTES, Progress, RequestHeader, ResponseHeader, Word, flags, request_checksum,
     response_offsets,
 };
-use core::cell::{Cell, UnsafeCell};
+use core::cell::UnsafeCell;
 
 /// A slot that the caller holds, by index and use: what a token is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,26 +105,11 @@ pub struct Channel<F: Fabric, R> {
     pub(super) lanes: Box<[ClientLane<F>]>,
     pub(super) slots: Box<[CachePadded<Slot<F, R>>]>,
     /// Where each thread looks first: the slot it released last.
-    hints: [CachePadded<AtomicU32>; HINTS],
+    hints: Hints,
 }
-
-const HINTS: usize = 16;
 
 /// A caller that holds the slot so far ahead of the one it gives back has many requests under way.
 const DEEP: usize = 12;
-
-/// A small number that differs between threads as long as there are few of them.
-#[inline]
-fn thread_hint() -> usize {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local!(static MINE: Cell<usize> = const { Cell::new(usize::MAX) });
-    MINE.with(|mine| {
-        if mine.get() == usize::MAX {
-            mine.set(NEXT.fetch_add(1, Ordering::Relaxed) as usize % HINTS);
-        }
-        mine.get()
-    })
-}
 
 impl<F: Fabric, R: Default + Send> Channel<F, R> {
     /// A channel over connected lanes, whose slots have the same sizes. Whoever looks after them sleeps on `bell`.
@@ -176,7 +162,7 @@ impl<F: Fabric, R: Default + Send> Channel<F, R> {
             has_windows: lanes.first().is_some_and(|lane| lane.connection().parts().staging.is_none()),
             lanes,
             slots: slots.into_boxed_slice(),
-            hints: core::array::from_fn(|_| CachePadded(AtomicU32::new(0))),
+            hints: Hints::new(),
         })
     }
 }
@@ -222,7 +208,7 @@ impl<F: Fabric, R> Channel<F, R> {
     /// [`AcquireError`].
     #[inline(always)]
     pub fn acquire(&self) -> core::result::Result<Held, AcquireError> {
-        let hint = self.hints[thread_hint()].load(Ordering::Relaxed) as usize;
+        let hint = self.hints.get() as usize;
         if hint < self.slots.len()
             && let Some(held) = self.try_take(hint)
         {
@@ -605,7 +591,7 @@ impl<F: Fabric, R> Channel<F, R> {
         // else changes a held slot.
         // Release: pairs with the Acquire of `try_take`.
         slot.state.store(state + 1, Ordering::Release);
-        self.hints[thread_hint()].store(held.index, Ordering::Relaxed);
+        self.hints.set(held.index);
         self.claim_next(held.index, is_bare);
         true
     }

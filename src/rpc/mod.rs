@@ -14,6 +14,7 @@ mod client_lane;
 mod connection;
 mod down;
 mod fetch;
+mod hints;
 mod moves;
 mod pace;
 mod probe;

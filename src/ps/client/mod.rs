@@ -6,6 +6,7 @@
 
 mod all;
 mod batch;
+mod fill;
 mod heal;
 mod request;
 mod single;
