@@ -212,6 +212,11 @@ static void reports(reclane_client* client, const cluster* all) {
     CHECK(lane.shard == 1 && lane.lane == 1 && lane.state == RECLANE_LANE_STATE_ACTIVE && lane.generation >= 1);
     CHECK(strcmp(lane.commit_scheme, "?") != 0);
     CHECK_STATUS(RECLANE_STATUS_INVALID_ARGUMENT, reclane_client_lane(client, 1, 2, &lane, &error));
+    reclane_health_info health = RECLANE_INIT(reclane_health_info);
+    CHECK_OK(reclane_client_health(client, 1, &health, &error));
+    CHECK(health.shard == 1 && health.known <= 1);
+    CHECK(health.known == 1 ? health.health == RECLANE_HEALTH_SERVING : health.health == RECLANE_HEALTH_UNKNOWN);
+    CHECK_STATUS(RECLANE_STATUS_INVALID_ARGUMENT, reclane_client_health(client, 9, &health, &error));
 
     unsigned seen[2] = {0, 0};
     for (uint64_t key = 0; key < 100; ++key) {

@@ -27,7 +27,7 @@ pub struct Epoch(pub u64);
 pub struct TableTag(pub u16);
 
 /// Random identity of one process life: a restarted process has another one, whatever its name.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u128);
 
 impl fmt::Display for ShardId {

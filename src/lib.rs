@@ -14,6 +14,7 @@ pub mod observe;
 pub mod options;
 pub mod ps;
 pub mod rpc;
+pub mod simulate;
 pub mod sync;
 pub mod thread;
 pub mod time;

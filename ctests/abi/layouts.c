@@ -70,7 +70,7 @@ AT(reclane_store, unpin_rows, 96);
 AT(reclane_store, backing_base, 104);
 AT(reclane_store, backing_bytes, 112);
 
-SIZE(reclane_lane_info, 32);
+SIZE(reclane_lane_info, 48);
 AT(reclane_lane_info, struct_size, 0);
 AT(reclane_lane_info, shard, 4);
 AT(reclane_lane_info, lane, 8);
@@ -78,6 +78,16 @@ AT(reclane_lane_info, state, 12);
 AT(reclane_lane_info, generation, 16);
 AT(reclane_lane_info, queue_pair, 20);
 AT(reclane_lane_info, commit_scheme, 24);
+AT(reclane_lane_info, rebuildable, 32);
+AT(reclane_lane_info, attempts, 36);
+AT(reclane_lane_info, reason, 40);
+
+SIZE(reclane_health_info, 24);
+AT(reclane_health_info, struct_size, 0);
+AT(reclane_health_info, shard, 4);
+AT(reclane_health_info, known, 8);
+AT(reclane_health_info, health, 12);
+AT(reclane_health_info, idle_ms, 16);
 
 SIZE(reclane_client_counters, 40);
 AT(reclane_client_counters, struct_size, 0);
@@ -90,7 +100,7 @@ AT(reclane_client_counters, slots_held, 24);
 AT(reclane_client_counters, reserved, 28);
 AT(reclane_client_counters, lane_bytes, 32);
 
-SIZE(reclane_server_counters, 120);
+SIZE(reclane_server_counters, 128);
 AT(reclane_server_counters, struct_size, 0);
 AT(reclane_server_counters, reserved, 4);
 AT(reclane_server_counters, gets, 8);
@@ -107,6 +117,7 @@ AT(reclane_server_counters, scan_rounds, 88);
 AT(reclane_server_counters, empty_scan_rounds, 96);
 AT(reclane_server_counters, sleeps, 104);
 AT(reclane_server_counters, lane_bytes, 112);
+AT(reclane_server_counters, repeated, 120);
 
 VALUE(RECLANE_STATUS_OK, 0);
 VALUE(RECLANE_STATUS_PENDING, 1);

@@ -634,6 +634,14 @@ typedef struct reclane_lane_info {
   uint32_t queue_pair;
   /* How a request is committed: "single", "crc" or "imm". A static string. */
   const char *commit_scheme;
+  /* 1 while it is connected anew when it fails or has failed, if rdma-lane-rebuild-enabled is on; 0 when that could
+   * not help.
+   */
+  uint32_t rebuildable;
+  /* Times that it was connected anew, or tried to be. */
+  uint32_t attempts;
+  /* Why it last failed, as in the event lane_dirty; empty when it never has. A static string. */
+  const char *reason;
 } reclane_lane_info;
 
 /* What a client has at a moment. Set struct_size = sizeof(reclane_client_counters) before the call. */
@@ -692,6 +700,8 @@ typedef struct reclane_server_counters {
   uint64_t sleeps;
   /* Bytes of registered memory for the lanes on this side. */
   uint64_t lane_bytes;
+  /* Requests that came again, and were answered without being executed again. */
+  uint64_t repeated;
 } reclane_server_counters;
 
 #ifdef __cplusplus

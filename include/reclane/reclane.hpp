@@ -741,6 +741,13 @@ public:
         result.settle(reclane_client_lane(raw(), shard, lane, &result.place(), result.out()));
         return result;
     }
+    // reclane_client_health()
+    Result<reclane_health_info> health(std::uint32_t shard) const noexcept {
+        Result<reclane_health_info> result;
+        result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_health_info));
+        result.settle(reclane_client_health(raw(), shard, &result.place(), result.out()));
+        return result;
+    }
     // reclane_client_stats()
     Result<reclane_client_counters> stats() const noexcept {
         Result<reclane_client_counters> result;

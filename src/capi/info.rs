@@ -52,6 +52,13 @@ pub struct reclane_lane_info {
     pub queue_pair: u32,
     /// How a request is committed: "single", "crc" or "imm". A static string.
     pub commit_scheme: *const c_char,
+    /// 1 while it is connected anew when it fails or has failed, if rdma-lane-rebuild-enabled is on; 0 when that could
+    /// not help.
+    pub rebuildable: u32,
+    /// Times that it was connected anew, or tried to be.
+    pub attempts: u32,
+    /// Why it last failed, as in the event lane_dirty; empty when it never has. A static string.
+    pub reason: *const c_char,
 }
 
 /// What a client has at a moment. Set struct_size = sizeof(reclane_client_counters) before the call.
@@ -114,6 +121,8 @@ pub struct reclane_server_counters {
     pub sleeps: u64,
     /// Bytes of registered memory for the lanes on this side.
     pub lane_bytes: u64,
+    /// Requests that came again, and were answered without being executed again.
+    pub repeated: u64,
 }
 
 // SAFETY: repr(C), `struct_size` first; zero is a valid integer and pointer.
@@ -132,9 +141,9 @@ unsafe impl Versioned for reclane_server_counters {
     const FIRST_SIZE: usize = 120;
 }
 const _: () = assert!(
-    size_of::<reclane_lane_info>() == 32
+    size_of::<reclane_lane_info>() == 48
         && size_of::<reclane_client_counters>() == 40
-        && size_of::<reclane_server_counters>() == 120
+        && size_of::<reclane_server_counters>() == 128
 );
 
 fn lane_face(info: &LaneInfo) -> reclane_lane_info {
@@ -152,7 +161,30 @@ fn lane_face(info: &LaneInfo) -> reclane_lane_info {
         generation: info.generation,
         queue_pair: info.queue_pair,
         commit_scheme: commit_scheme.as_ptr(),
+        rebuildable: u32::from(info.rebuildable),
+        attempts: info.attempts,
+        reason: reason_text(info.reason).as_ptr(),
     }
+}
+
+/// The names of reasons as C strings.
+fn reason_text(name: &str) -> &'static core::ffi::CStr {
+    const NAMES: &[&core::ffi::CStr] = &[
+        c"post_failed",
+        c"peer_unreachable",
+        c"flushed",
+        c"peer_rejected",
+        c"local_error",
+        c"completion_timeout",
+        c"wait_timeout",
+        c"peer_gone",
+        c"node_verdict",
+        c"probe_timeout",
+        c"peer_left",
+        c"closed",
+    ];
+    let other = if name.is_empty() { c"" } else { c"other" };
+    NAMES.iter().find(|known| known.to_bytes() == name.as_bytes()).copied().unwrap_or(other)
 }
 
 fn client_face(client: &Client) -> reclane_client_counters {
@@ -189,6 +221,7 @@ fn server_face(stats: &ServerStats) -> reclane_server_counters {
         empty_scan_rounds: stats.empty_scan_rounds,
         sleeps: stats.sleeps,
         lane_bytes: stats.lane_bytes,
+        repeated: handled.repeated,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::codec::{self, proto};
 use super::driver::{self, publish_message};
 use super::events::Slot;
+use super::health::HealthReport;
 use super::identity::check_name;
 use super::limits::{GOODBYE_TIMEOUT, OFFER_BYTES_MAX, WAIT_MAX};
 use super::link::{Link, Shared};
@@ -163,6 +164,14 @@ impl ControlClient {
     /// `InvalidArgument` for an offer that is too large or a shard that does not exist; `ResourceLimit`;
     /// `ControlPlaneUnreachable`.
     pub fn publish_lanes(&self, to: Peer, offer: Vec<u8>) -> Result<()> {
+        self.publish_lanes_within(to, offer, self.timeout)
+    }
+
+    /// [`publish_lanes`](Self::publish_lanes) with a deadline of its own.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn publish_lanes_within(&self, to: Peer, offer: Vec<u8>, timeout: Duration) -> Result<()> {
         if offer.len() > OFFER_BYTES_MAX {
             let message =
                 format!("the lane offer for {to} has {} bytes; at most {OFFER_BYTES_MAX} are allowed", offer.len());
@@ -170,7 +179,7 @@ impl ControlClient {
         }
         let offer = lock(&self.shared.view).offer(to, offer.into());
         let version = offer.version;
-        let outcome = self.call(self.timeout, move |mut stub, session, _| {
+        let outcome = self.call(timeout, move |mut stub, session, _| {
             let request = publish_message(&session, to, &offer);
             async move { stub.publish_lanes(request).await }
         });
@@ -233,6 +242,25 @@ impl ControlClient {
     /// `ControlPlaneUnreachable`.
     pub fn probe(&self, timeout: Duration) -> Result<()> {
         self.call(timeout, |mut stub, _, _| async move { stub.probe(proto::ProbeRequest {}).await }).map(drop)
+    }
+
+    /// What the control plane knows of a shard's health.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is no such shard; `ControlPlaneUnreachable`, which is no verdict on the shard.
+    pub fn server_health(&self, shard: ShardId, timeout: Duration) -> Result<HealthReport> {
+        self.call(timeout, move |mut stub, session, _| async move {
+            let request = proto::GetServerHealthRequest { session: Some(session), server: shard.0 };
+            stub.get_server_health(request).await
+        })
+        .map(|reply| codec::health_report(&reply))
+        .map_err(|error| error.at_shard(shard.0))
+    }
+
+    /// From now on, this server reports this often that it lives.
+    pub fn beat_every(&self, interval: Duration) {
+        // The receiver is the control thread, which lives as long as we do.
+        self.shared.beat.send_replace(Some(interval));
     }
 
     /// The next event; none when the time is up, after [`wake`](Self::wake), and after the end.

@@ -1,5 +1,6 @@
 //! Between the generated messages and plain values. Whatever a peer sends is checked here for form.
 
+use super::health::{Health, HealthReport};
 use super::limits::WAIT_MAX;
 use super::messages::{Notice, SessionId};
 use super::refusal::{Reason, Refusal};
@@ -121,6 +122,11 @@ pub(super) fn notice_message(notice: Notice) -> proto::JoinReply {
         }),
         Notice::ServerReady(shard) => Kind::ServerReady(shard.0),
         Notice::ServerDraining(shard) => Kind::ServerDraining(shard.0),
+        Notice::ServerHealth { shard, incarnation, health } => Kind::ServerHealth(proto::ServerHealth {
+            server: shard.0,
+            incarnation: incarnation_bytes(incarnation),
+            health: health as u32,
+        }),
         Notice::CaughtUp => Kind::CaughtUp(proto::CaughtUp {}),
     };
     proto::JoinReply { kind: Some(kind) }
@@ -143,9 +149,37 @@ pub(super) fn notice(message: proto::JoinReply) -> Result<Option<Notice>, Refusa
         }),
         Some(Kind::ServerReady(shard)) => Some(Notice::ServerReady(ShardId(shard))),
         Some(Kind::ServerDraining(shard)) => Some(Notice::ServerDraining(ShardId(shard))),
+        Some(Kind::ServerHealth(m)) => match Health::from_code(m.health) {
+            Some(health) => Some(Notice::ServerHealth {
+                shard: ShardId(m.server),
+                incarnation: incarnation(&m.incarnation)?,
+                health,
+            }),
+            // A verdict that this version does not know is none.
+            None => None,
+        },
         Some(Kind::CaughtUp(_)) => Some(Notice::CaughtUp),
         Some(Kind::Joined(_)) | None => None,
     })
+}
+
+pub(super) fn health_message(report: &HealthReport) -> proto::GetServerHealthReply {
+    proto::GetServerHealthReply {
+        known: report.known,
+        health: report.health as u32,
+        incarnation: incarnation_bytes(report.incarnation),
+        idle_ms: report.idle_ms,
+    }
+}
+
+/// What was answered; anything that makes no sense is "not known".
+pub(super) fn health_report(message: &proto::GetServerHealthReply) -> HealthReport {
+    match (Health::from_code(message.health), incarnation(&message.incarnation)) {
+        (Some(health), Ok(incarnation)) if message.known => {
+            HealthReport { known: true, health, incarnation, idle_ms: message.idle_ms }
+        }
+        _ => HealthReport::UNKNOWN,
+    }
 }
 
 /// The deadline of a wait that a peer asks for.

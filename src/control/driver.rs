@@ -8,6 +8,8 @@ use crate::sync::{Ordering, lock};
 use crate::time;
 use core::time::Duration;
 
+/// A report of a server that it lives may take this long at least before it is given up.
+const BEAT_TIMEOUT_LEAST: Duration = Duration::from_secs(1);
 /// Pause before a refill call is made again on the same session.
 const REFILL_PAUSE: Duration = Duration::from_millis(50);
 /// The longest sleep of the loop when nothing is due; it only looks at the clock again.
@@ -80,6 +82,8 @@ async fn attend(shared: &Shared, joined: Joined, is_first: bool) -> String {
     lock(&shared.view).joined(life);
     let refill = refill(shared, up.clone());
     tokio::pin!(refill);
+    let beats = beat(shared, up.clone());
+    tokio::pin!(beats);
     let mut filled = false;
     loop {
         let due = lock(&shared.view).next_deadline().map_or(NOTHING_DUE, |at| at.remaining());
@@ -108,6 +112,8 @@ async fn attend(shared: &Shared, joined: Joined, is_first: bool) -> String {
                 }
                 shared.events.push(event);
             }
+            // Never ends; what is wrong with the session shows on the stream.
+            () = &mut beats => {}
             () = tokio::time::sleep(due) => {
                 let events = lock(&shared.view).tick(time::now());
                 shared.events.push(events);
@@ -141,6 +147,25 @@ async fn refill(shared: &Shared, up: Up) {
             async move { stub.draining(proto::DrainingRequest { session }).await.map(drop) }
         })
         .await;
+    }
+}
+
+/// Reports that this server lives, as often as it was asked to, for ever. A report that is late is not sent twice.
+async fn beat(shared: &Shared, up: Up) {
+    let mut interval = shared.beat.subscribe();
+    loop {
+        let every = *interval.borrow_and_update();
+        let Some(every) = every else {
+            if interval.changed().await.is_err() {
+                return core::future::pending().await;
+            }
+            continue;
+        };
+        let mut stub = up.stub.clone();
+        let request = proto::HeartbeatRequest { session: Some(up.session.clone()) };
+        // One that fails tells nothing that the stream does not tell as well.
+        drop(tokio::time::timeout(every.max(BEAT_TIMEOUT_LEAST), stub.heartbeat(request)).await);
+        tokio::time::sleep(every).await;
     }
 }
 

@@ -1,5 +1,6 @@
 //! A control plane that listens.
 
+use super::health::Thresholds;
 use super::hub::Hub;
 use super::identity::check_bounds;
 use super::incoming::Incoming;
@@ -32,6 +33,14 @@ impl ControlPlane {
     /// `InvalidArgument` when the identity is out of bounds, `OsError` naming host, port and reason when the port cannot
     /// be had.
     pub fn serve(host: &str, port: u16, identity: &Identity) -> Result<ControlPlane> {
+        ControlPlane::serve_watching(host, port, identity, Thresholds::default())
+    }
+
+    /// The same, with thresholds of its own for the health of servers.
+    ///
+    /// # Errors
+    /// As [`serve`](Self::serve).
+    pub fn serve_watching(host: &str, port: u16, identity: &Identity, thresholds: Thresholds) -> Result<ControlPlane> {
         check_bounds(identity).map_err(|refusal| refusal.into_error())?;
         let mut life = [0; 16];
         getrandom::fill(&mut life)
@@ -44,7 +53,7 @@ impl ControlPlane {
             let _inside = runtime.enter();
             tokio::net::TcpListener::from_std(listener).map_err(|source| cannot_listen(host, port, &source))?
         };
-        let hub = Hub::new(Plane::new(identity.clone(), life));
+        let hub = Hub::new(Plane::new(identity.clone(), life).with_thresholds(thresholds));
         let (stop, stopped) = oneshot::channel();
         let thread = crate::thread::start(THREAD_NAME, move || {
             runtime.block_on(async {

@@ -63,6 +63,8 @@ pub(super) struct Shared {
     pub(super) link: watch::Sender<Link>,
     pub(super) next_call: AtomicU64,
     pub(super) leaving: AtomicBool,
+    /// How often a server reports that it lives.
+    pub(super) beat: watch::Sender<Option<Duration>>,
 }
 
 impl Shared {
@@ -88,6 +90,7 @@ impl Shared {
             link: watch::Sender::new(Link::Down(Failure::Unreachable("not joined yet".to_string()))),
             next_call: AtomicU64::new(1),
             leaving: AtomicBool::new(false),
+            beat: watch::Sender::new(None),
         })
     }
 

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use super::health::{Health, HealthReport};
 use super::refusal::Refusal;
 use super::types::{Identity, Member, Peer};
 use crate::ids::{Incarnation, ShardId};
@@ -80,6 +81,10 @@ pub enum Ask {
         /// The caller's own number of the call.
         call: u64,
     },
+    /// The server lives.
+    Beat,
+    /// What is known of a shard's health.
+    Health(ShardId),
     /// Goodbye.
     Leave,
 }
@@ -100,6 +105,8 @@ pub enum Answer {
     Published(Option<Incarnation>),
     /// The offer.
     Offer(Vec<u8>),
+    /// A shard's health.
+    Health(HealthReport),
     /// No.
     Refused(Refusal),
 }
@@ -136,6 +143,15 @@ pub enum Notice {
     ServerReady(ShardId),
     /// A server is about to leave.
     ServerDraining(ShardId),
+    /// A server's health has changed.
+    ServerHealth {
+        /// The shard.
+        shard: ShardId,
+        /// Its process.
+        incarnation: Incarnation,
+        /// What is thought of it.
+        health: Health,
+    },
     /// Everything that was so before the join has been told.
     CaughtUp,
 }

@@ -18,6 +18,7 @@ mod client;
 mod codec;
 mod driver;
 mod events;
+mod health;
 mod host;
 mod hub;
 mod identity;
@@ -41,6 +42,7 @@ mod waits;
 mod tests;
 
 pub use client::ControlClient;
+pub use health::{Health, HealthReport, Thresholds};
 pub use host::ControlPlane;
 pub use reach::probe;
 pub use refusal::{Reason, Refusal};

@@ -42,6 +42,10 @@ impl Plane {
             Ask::Draining => self.draining(call),
             Ask::WaitReady(shard) => self.wait_ready(call, shard),
             Ask::Barrier { name, participants, call: number } => self.barrier(call, name, participants, number),
+            Ask::Beat => self.beat(call),
+            Ask::Health(shard) => {
+                self.check_peer(Peer::Server(shard)).map(|()| Some(Answer::Health(self.beats.report(call.now, shard))))
+            }
             Ask::Leave => {
                 self.answer(call.ticket, Answer::Done);
                 return self.remove(call.now, call.session, false);
@@ -122,6 +126,14 @@ impl Plane {
             return Ok(Some(Answer::Offer(offer.bytes.clone())));
         }
         self.wait(call, Key::Lanes(from, call.me), Want::Lanes(from, call.me))
+    }
+
+    fn beat(&mut self, call: Call) -> Outcome {
+        let shard = Self::server_of(call, "heard of")?;
+        let Some(entry) = self.sessions.get(&call.session) else { return Err(Refusal::unknown_session()) };
+        let change = self.beats.beat(call.now, shard, entry.incarnation);
+        self.tell_health(change);
+        Ok(Some(Answer::Done))
     }
 
     fn server_of(call: Call, what: &str) -> Result<ShardId, Refusal> {

@@ -162,6 +162,22 @@ impl Control for Service {
         Ok(Response::new(proto::WaitServerReply {}))
     }
 
+    async fn heartbeat(&self, request: Request<proto::HeartbeatRequest>) -> Call<proto::HeartbeatReply> {
+        self.ask(request.into_inner().session, Ask::Beat, time::now()).await?;
+        Ok(Response::new(proto::HeartbeatReply {}))
+    }
+
+    async fn get_server_health(
+        &self,
+        request: Request<proto::GetServerHealthRequest>,
+    ) -> Call<proto::GetServerHealthReply> {
+        let message = request.into_inner();
+        match self.ask(message.session, Ask::Health(ShardId(message.server)), time::now()).await? {
+            Answer::Health(report) => Ok(Response::new(codec::health_message(&report))),
+            _ => Err(tonic::Status::internal("a question about health was answered with something else")),
+        }
+    }
+
     async fn barrier(&self, request: Request<proto::BarrierRequest>) -> Call<proto::BarrierReply> {
         let message = request.into_inner();
         let ask = Ask::Barrier { name: message.name, participants: message.participants, call: message.call };

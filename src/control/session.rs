@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 use super::barriers::Barriers;
+use super::health::{Beats, Change, Thresholds};
 use super::identity::check_member;
 use super::limits::{CLIENTS_MAX, CONTENDERS_MAX, DUPLICATE_GRACE};
 use super::messages::{Action, Answer, Input, Notice, SessionId, Ticket};
@@ -51,6 +52,7 @@ pub struct Plane {
     pub(super) offers: Offers,
     pub(super) barriers: Barriers,
     pub(super) waits: Waits,
+    pub(super) beats: Beats,
     pub(super) out: Vec<Action>,
 }
 
@@ -72,7 +74,22 @@ impl Plane {
             offers: Offers::default(),
             barriers: Barriers::default(),
             waits: Waits::default(),
+            beats: Beats::default(),
             out: Vec::new(),
+        }
+    }
+
+    /// After how long a silence a server is suspect, and dead.
+    #[must_use]
+    pub fn with_thresholds(mut self, thresholds: Thresholds) -> Plane {
+        self.beats.set_thresholds(thresholds);
+        self
+    }
+
+    /// Tells everybody what has become of servers' health.
+    pub(super) fn tell_health(&mut self, changes: impl IntoIterator<Item = Change>) {
+        for (shard, incarnation, health) in changes {
+            self.tell_others(Peer::Server(shard), Notice::ServerHealth { shard, incarnation, health });
         }
     }
 
@@ -111,7 +128,7 @@ impl Plane {
     /// When [`tick`](Plane::tick) has something to do next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Tick> {
-        self.waits.next_deadline()
+        [self.waits.next_deadline(), self.beats.next_deadline()].into_iter().flatten().min()
     }
 
     fn join(&mut self, now: Tick, ticket: Ticket, identity: Identity, member: Member) {
@@ -195,6 +212,9 @@ impl Plane {
             let notice = Notice::LanesPublished { from, incarnation: offer.incarnation, version: offer.version };
             self.out.push(Action::Tell(session, notice));
         }
+        for (shard, incarnation, health) in self.beats.all() {
+            self.out.push(Action::Tell(session, Notice::ServerHealth { shard, incarnation, health }));
+        }
         self.out.push(Action::Tell(session, Notice::CaughtUp));
         self.names.insert(me, session);
         self.sessions.insert(session, entry);
@@ -207,6 +227,9 @@ impl Plane {
         self.names.remove(&peer);
         self.out.push(Action::End(session));
         self.offers.forget(peer);
+        if let Peer::Server(shard) = peer {
+            self.beats.forget(shard);
+        }
         let how = if died { "died" } else { "left" };
         for (name, why) in self.barriers.fail(peer, &format!("(pid {} on {}) {how}", entry.pid, entry.host)) {
             for waiting in self.waits.on(&Key::Barrier(name)) {
@@ -246,6 +269,8 @@ impl Plane {
                 self.refuse(ticket, refusal);
             }
         }
+        let changes = self.beats.tick(now);
+        self.tell_health(changes);
     }
 
     /// Says who holds a name.

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use super::health::Health;
 use super::secret::Secret;
 use crate::ids::{ClientId, Epoch, Incarnation, ShardId};
 use core::fmt;
@@ -86,6 +87,15 @@ pub enum Event {
     ServerReady(ShardId),
     /// This shard is about to leave.
     ServerDraining(ShardId),
+    /// What the control plane thinks of a shard's process has changed.
+    ServerHealth {
+        /// The shard.
+        shard: ShardId,
+        /// Its process.
+        incarnation: Incarnation,
+        /// What is thought of it.
+        health: Health,
+    },
     /// The control plane cannot be reached; data traffic is not concerned.
     ControlPlaneLost,
     /// The control plane is back and knows this member again.

@@ -113,6 +113,9 @@ impl View {
                     events.push(Event::ServerDraining(shard));
                 }
             }
+            Notice::ServerHealth { shard, incarnation, health } => {
+                events.push(Event::ServerHealth { shard, incarnation, health });
+            }
             // A control plane that was there all the time has told of everybody who is alive; a restarted one learns
             // of them as they come back.
             Notice::CaughtUp if self.settled => self.bury(&mut events),

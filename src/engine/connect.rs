@@ -3,27 +3,46 @@
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Access, Fabric, Qp, QpConfig, Region};
 use crate::ids::Incarnation;
-use crate::lane::LaneOffer;
+use crate::lane::{LaneEnd, LaneOffer};
 use crate::options::{CommitScheme, Integrity, Settings};
-use crate::rpc::Scheme;
+use crate::rpc::{Placement, Scheme};
 use crate::sync::Arc;
-use crate::time::Tick;
 use crate::wire::Geometry;
 
 /// The first connection of a lane. Rebuilt lanes count on from here.
-pub(super) const FIRST_GENERATION: u32 = 1;
+pub(crate) const FIRST_GENERATION: u32 = 1;
 
-/// Queue pairs and memory of this end.
-pub(super) struct End<F: Fabric> {
-    pub(super) queue_pairs: Vec<F::Qp>,
+/// Queue pairs and memory of one side of lanes that are connected together.
+#[derive(Debug)]
+pub(crate) struct End<F: Fabric> {
+    /// One per lane: its number, the generation of both ends' words, and its queue pair; in the order of their places.
+    pub(crate) lanes: Vec<(u32, u32, F::Qp)>,
     /// This end's slots, which the peer writes.
-    pub(super) slots: F::Region,
-    /// Memory that writes are posted from, laid out as the peer's region; None where windows are used.
-    pub(super) staging: Option<F::Region>,
+    pub(crate) slots: F::Region,
+    /// Memory that writes are posted from, laid out as the other side would with the same places; None where windows
+    /// are used.
+    pub(crate) staging: Option<F::Region>,
+    /// Layout of `slots`: as many places as lanes.
+    pub(crate) geometry: Geometry,
+}
+
+/// Which side of a lane this process is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EndOf {
+    Client,
+    Server,
+}
+
+impl EndOf {
+    /// Bytes of this side's region, and of the other's.
+    pub(crate) fn bytes(self, geometry: &Geometry) -> (usize, usize) {
+        let (client, server) = (geometry.client_region_bytes(), geometry.server_region_bytes());
+        if self == EndOf::Client { (client, server) } else { (server, client) }
+    }
 }
 
 /// How slots lie, as this process's options say.
-pub(super) fn geometry(settings: &Settings) -> Geometry {
+pub(crate) fn geometry(settings: &Settings) -> Geometry {
     Geometry {
         lanes: settings.qps_per_client_per_shard,
         slots: settings.slots_per_qp,
@@ -36,7 +55,7 @@ pub(super) fn geometry(settings: &Settings) -> Geometry {
 ///
 /// # Errors
 /// `OptionConflict` when the fabric cannot carry it.
-pub(super) fn scheme<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Scheme> {
+pub(crate) fn scheme<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Scheme> {
     let capabilities = fabric.capabilities();
     let scheme = match settings.commit_scheme {
         CommitScheme::Auto => Scheme::pick(&capabilities),
@@ -59,87 +78,101 @@ pub(super) fn scheme<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Schem
 }
 
 impl<F: Fabric> End<F> {
-    /// Makes this end: `ours` and `theirs` are the bytes of the two regions; `cqs` gives each lane its queues and waker.
-    pub(super) fn make(
+    /// Makes this side's end of `lanes` (number and generation), in fresh memory. `exposed` are the regions beside it
+    /// that the peer may reach; `cqs` gives each lane its queues and waker.
+    pub(crate) fn make(
         fabric: &F,
         settings: &Settings,
-        lanes: u32,
-        (ours, theirs): (usize, usize),
+        side: EndOf,
+        lanes: &[(u32, u32)],
+        exposed: &[F::Region],
         mut cqs: impl FnMut(u32) -> Completions<F>,
     ) -> Result<End<F>> {
+        let geometry = Geometry { lanes: u32::try_from(lanes.len()).unwrap_or(u32::MAX), ..geometry(settings) };
+        let (ours, theirs) = side.bytes(&geometry);
         let slots = fabric.allocate(ours, Access::REMOTE_WRITE)?;
         let staging =
             if fabric.capabilities().load_store { None } else { Some(fabric.allocate(theirs, Access::LOCAL)?) };
-        let config = QpConfig {
-            max_send_wr: settings.max_send_wr,
-            max_recv_wr: settings.slots_per_qp.max(1) * 2,
-            generation: FIRST_GENERATION,
+        let reachable: Vec<F::Region> = core::iter::once(&slots).chain(exposed).cloned().collect();
+        let make = |(lane, generation): &(u32, u32)| {
+            let config = QpConfig {
+                max_send_wr: settings.max_send_wr,
+                max_recv_wr: settings.slots_per_qp.max(1) * 2,
+                generation: *generation,
+            };
+            let c = cqs(*lane);
+            let qp = fabric.create_qp(&config, &reachable, &c.send, &c.recv, c.waker.as_ref())?;
+            Ok((*lane, *generation, qp))
         };
-        let exposed = [slots.clone()];
-        let queue_pairs = (0..lanes)
-            .map(|lane| {
-                let c = cqs(lane);
-                fabric.create_qp(&config, &exposed, &c.send, &c.recv, c.waker.as_ref())
-            })
-            .collect::<Result<Vec<_>>>()?;
-        Ok(End { queue_pairs, slots, staging })
+        let lanes = lanes.iter().map(make).collect::<Result<Vec<_>>>()?;
+        Ok(End { lanes, slots, staging, geometry })
     }
 
-    /// What the peer must know of this end.
-    pub(super) fn offer(
-        &self,
-        geometry: Geometry,
-        scheme: Scheme,
-        integrity: Integrity,
-        incarnation: Incarnation,
-        answers: Incarnation,
-    ) -> LaneOffer {
-        LaneOffer {
-            incarnation,
+    /// What the peer must know of the end at `place`. `own` is the number of this side's connection, `answers` that of
+    /// the peer's.
+    pub(crate) fn describe(&self, place: usize, own: u32, answers: u32) -> Option<LaneEnd> {
+        let (lane, _, qp) = self.lanes.get(place)?;
+        Some(LaneEnd {
+            lane: *lane,
+            generation: own,
             answers,
-            generation: FIRST_GENERATION,
-            scheme: scheme as u8,
-            integrity: u8::from(integrity == Integrity::Crc32c),
-            geometry,
+            place: u32::try_from(place).ok()?,
+            places: self.geometry.lanes,
             region: self.slots.address(),
-            queue_pairs: self.queue_pairs.iter().map(Qp::address).collect(),
-        }
+            queue_pair: qp.address(),
+        })
     }
 
-    /// Connects every lane to the peer's end.
-    pub(super) fn connect(&self, peer: &LaneOffer, deadline: Tick) -> Result<()> {
-        for (qp, address) in self.queue_pairs.iter().zip(&peer.queue_pairs) {
-            qp.connect(address, deadline.remaining())?;
-        }
-        Ok(())
+    /// Bytes of registered memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.slots.bytes() + self.staging.as_ref().map_or(0, Region::bytes)) as u64
     }
 }
 
+/// An offer of this process, without ends.
+pub(crate) fn blank_offer(settings: &Settings, scheme: Scheme, incarnation: Incarnation) -> LaneOffer {
+    LaneOffer {
+        incarnation,
+        answers: Incarnation(0),
+        window: 0,
+        scheme: scheme as u8,
+        integrity: u8::from(settings.integrity == Integrity::Crc32c),
+        geometry: geometry(settings),
+        ends: Vec::new(),
+    }
+}
+
+/// Where the slots of a peer's end lie.
+pub(crate) fn placement(offer: &LaneOffer, end: &LaneEnd) -> Placement {
+    Placement { place: end.place, geometry: Geometry { lanes: end.places, ..offer.geometry } }
+}
+
 /// Where a lane's completions go, and what its peer rings.
-pub(super) struct Completions<F: Fabric> {
-    pub(super) send: Arc<F::Cq>,
-    pub(super) recv: Arc<F::Cq>,
-    pub(super) waker: Option<Arc<F::Waker>>,
+pub(crate) struct Completions<F: Fabric> {
+    pub(crate) send: Arc<F::Cq>,
+    pub(crate) recv: Arc<F::Cq>,
+    pub(crate) waker: Option<Arc<F::Waker>>,
 }
 
 /// Decodes what the peer published, and checks it against this process's own options: the deployment digest has done so
 /// at the control plane already, so a difference here means a peer that does not keep to it.
-///
-/// `least` is what the slots of the peer's side take.
-pub(super) fn decode_offer(bytes: &[u8], ours: Geometry, least: usize, integrity: Integrity) -> Result<LaneOffer> {
+pub(crate) fn decode_offer(bytes: &[u8], settings: &Settings, peer: EndOf) -> Result<LaneOffer> {
     let refuse = |what: String| Error::new(Status::DeploymentMismatch, what);
+    let ours = geometry(settings);
     let offer = LaneOffer::decode(bytes).map_err(|what| refuse(format!("the peer published {what}")))?;
     if offer.geometry != ours {
         return Err(refuse(format!("slots lie differently: here {ours:?}, at the peer {:?}", offer.geometry)));
     }
-    if offer.integrity != u8::from(integrity == Integrity::Crc32c) {
-        return Err(refuse(format!("integrity is {} here and {} at the peer", integrity.word(), offer.integrity)));
+    if offer.integrity != u8::from(settings.integrity == Integrity::Crc32c) {
+        let here = settings.integrity.word();
+        return Err(refuse(format!("integrity is {here} here and {} at the peer", offer.integrity)));
     }
-    if offer.generation != FIRST_GENERATION {
-        return Err(refuse(format!("the peer offers generation {}, expected {FIRST_GENERATION}", offer.generation)));
-    }
-    if offer.region.bytes < least as u64 || !offer.region.access.allows(Access::REMOTE_WRITE) {
-        return Err(refuse(format!("the peer's region {:?} does not hold slots of {least} bytes", offer.region)));
+    for end in &offer.ends {
+        let (least, _) = peer.bytes(&placement(&offer, end).geometry);
+        if end.region.bytes < least as u64 || !end.region.access.allows(Access::REMOTE_WRITE) {
+            let what = format!("the peer's region {:?} does not hold slots of {least} bytes", end.region);
+            return Err(refuse(what));
+        }
     }
     Ok(offer)
 }

@@ -14,16 +14,17 @@ macro_rules! on_core {
     };
 }
 
-mod client;
-mod connect;
+pub(crate) mod client;
+pub(crate) mod connect;
 mod log;
-mod server;
+pub(crate) mod server;
 mod store;
 
 pub use client::{Buffer, Client, ClientStats, LaneInfo};
 pub use server::{Server, ServerStats};
 pub use store::builtin_store;
 
+pub use crate::control::{Health, HealthReport};
 pub use crate::lane::LaneState;
 pub use crate::ps::client::{Borrowed, Token};
 

@@ -25,11 +25,13 @@ mod address;
 #[cfg(test)]
 pub mod conformance;
 pub mod shm;
+pub mod sim;
 mod types;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 
 pub use address::{QpAddress, RegionAddress};
+pub use sim::{Mutant, mutated};
 pub use types::{
     Access, Capabilities, Cause, Completion, PostError, QpConfig, QpState, RemoteAddr, Sge, WcOpcode, WcStatus, Work,
     WorkOp,
@@ -57,6 +59,9 @@ pub trait Fabric: Debug + Send + Sync + Sized + 'static {
     /// Whether a peer reaches only what was exposed to it. Where not, it reaches every region of the process with remote
     /// rights whose key it knows.
     const EXPOSES_PER_QP: bool = true;
+
+    /// Whether it is a simulation, whose worlds may ask for deliberate mistakes ([`mutated`]).
+    const SIMULATED: bool = false;
 
     /// What this instance can do.
     fn capabilities(&self) -> Capabilities;
@@ -123,6 +128,9 @@ pub trait Qp: Debug + Send + Sync + 'static {
 
     /// Its number on this host; appears in completions and logs.
     fn number(&self) -> u32;
+
+    /// Places of its send queue. One load.
+    fn send_depth(&self) -> u32;
 
     /// What the peer needs for [`Qp::connect`]. Fresh after each return to RESET.
     fn address(&self) -> QpAddress;

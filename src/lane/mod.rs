@@ -3,8 +3,12 @@
 
 #![forbid(unsafe_code)]
 
+mod guest;
 mod offer;
+mod rebuild;
 mod state;
 
-pub use offer::{LANES_PER_OFFER_MAX, LaneOffer};
-pub use state::{CompletionClass, DirtyReason, LaneState, Lifecycle};
+pub use guest::{GuestLane, GuestStep};
+pub use offer::{LANES_PER_OFFER_MAX, LaneEnd, LaneOffer};
+pub use rebuild::{Lifecycle, RebuildPolicy, Want};
+pub use state::{CompletionClass, DirtyReason, LaneState};

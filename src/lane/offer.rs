@@ -1,4 +1,9 @@
-//! What one end of a group of lanes tells the other before they are connected, as bytes for the control plane.
+//! What one end of the lanes between a client and a shard tells the other, as bytes for the control plane.
+//!
+//! An offer is the whole present state of one side, never a change: a later one takes the place of an earlier one that
+//! was not read, and one that is told again says nothing new. Each lane's end says which connection of its own it
+//! describes and which connection of the peer it answers, and the offer says which process speaks to which: so an answer
+//! to an earlier connection, or from or to an earlier process of the same name, is never taken for the present one.
 
 use crate::fabric::{QpAddress, RegionAddress};
 use crate::ids::Incarnation;
@@ -7,50 +12,76 @@ use crate::wire::Geometry;
 /// Most lanes that one offer may carry.
 pub const LANES_PER_OFFER_MAX: u32 = 1024;
 
-/// One end's half of a group of lanes.
+/// One lane's end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LaneEnd {
+    /// The lane's number within client and shard.
+    pub lane: u32,
+    /// Which connection of this side it is, from 1.
+    pub generation: u32,
+    /// The peer's connection that it is meant for; 0 in a client's offer that no answer has come to.
+    pub answers: u32,
+    /// The lane's place in the region, and how many places that has: lanes that were connected together share one.
+    pub place: u32,
+    /// See `place`.
+    pub places: u32,
+    /// The region with this end's slots.
+    pub region: RegionAddress,
+    /// The queue pair.
+    pub queue_pair: QpAddress,
+}
+
+/// One side's ends of all lanes between a client and a shard.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LaneOffer {
     /// The process that offers.
     pub incarnation: Incarnation,
-    /// The incarnation this answers; zero in a first offer. A client only takes an answer to itself.
+    /// The process that it speaks to; zero in a client's offer to a shard that it has not heard of yet. A client only
+    /// takes an answer to itself.
     pub answers: Incarnation,
-    /// Generation of all lanes of the group.
-    pub generation: u32,
+    /// A shard's memory of what it executed for this client; another number means that the memory was lost. 0 in a
+    /// client's offer.
+    pub window: u64,
     /// The commit scheme: code of the option. An offer asks, the answer decides.
     pub scheme: u8,
     /// Whether checksums are on.
     pub integrity: u8,
-    /// How slots lie.
+    /// How slots lie; `lanes` counts all lanes between the two.
     pub geometry: Geometry,
-    /// The region with this end's slots.
-    pub region: RegionAddress,
-    /// One queue pair per lane.
-    pub queue_pairs: Vec<QpAddress>,
+    /// The ends. A shard's answer may leave lanes out.
+    pub ends: Vec<LaneEnd>,
 }
 
-const MAGIC: u32 = 0x314f_4c52;
-const FIXED_BYTES: usize = 4 + 16 + 16 + 4 + 4 + 16 + RegionAddress::ENCODED_BYTES;
+const MAGIC: u32 = 0x324f_4c52;
+const FIXED_BYTES: usize = 4 + 16 + 16 + 8 + 4 + 16 + 4;
+const END_BYTES: usize = 20 + RegionAddress::ENCODED_BYTES + 2;
 
 impl LaneOffer {
-    /// Encodes: magic u32, incarnation u128, answers u128, generation u32, scheme u8, integrity u8, reserved u16,
-    /// lanes, slots, request and response payload bytes u32 each, region (24 bytes), then for each lane a u16 length
-    /// and its address.
+    /// Encodes: magic u32, incarnation u128, answers u128, window u64, scheme u8, integrity u8, reserved u16, lanes,
+    /// slots, request and response payload bytes u32 each, number of ends u32; then for each end lane, generation,
+    /// answers, place, places u32 each, region (24 bytes), a u16 length and the queue pair's address.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(FIXED_BYTES + self.queue_pairs.iter().map(|q| q.0.len() + 2).sum::<usize>());
+        let addresses: usize = self.ends.iter().map(|end| end.queue_pair.0.len()).sum();
+        let mut out = Vec::with_capacity(FIXED_BYTES + self.ends.len() * END_BYTES + addresses);
         out.extend_from_slice(&MAGIC.to_le_bytes());
         out.extend_from_slice(&self.incarnation.0.to_le_bytes());
         out.extend_from_slice(&self.answers.0.to_le_bytes());
-        out.extend_from_slice(&self.generation.to_le_bytes());
+        out.extend_from_slice(&self.window.to_le_bytes());
         out.extend_from_slice(&[self.scheme, self.integrity, 0, 0]);
         let g = &self.geometry;
-        for field in [g.lanes, g.slots, g.request_payload_bytes, g.response_payload_bytes] {
+        let ends = u32::try_from(self.ends.len()).unwrap_or(u32::MAX);
+        for field in [g.lanes, g.slots, g.request_payload_bytes, g.response_payload_bytes, ends] {
             out.extend_from_slice(&field.to_le_bytes());
         }
-        out.extend_from_slice(&self.region.encode());
-        for address in &self.queue_pairs {
-            out.extend_from_slice(&u16::try_from(address.0.len()).unwrap_or(u16::MAX).to_le_bytes());
-            out.extend_from_slice(&address.0);
+        for end in &self.ends {
+            for field in [end.lane, end.generation, end.answers, end.place, end.places] {
+                out.extend_from_slice(&field.to_le_bytes());
+            }
+            out.extend_from_slice(&end.region.encode());
+            let address = &end.queue_pair.0;
+            out.extend_from_slice(&u16::try_from(address.len()).unwrap_or(u16::MAX).to_le_bytes());
+            out.extend_from_slice(address);
         }
         out
     }
@@ -66,10 +97,10 @@ impl LaneOffer {
         }
         let incarnation = Incarnation(reader.u128()?);
         let answers = Incarnation(reader.u128()?);
-        let generation = reader.u32()?;
+        let window = reader.u64()?;
         let [scheme, integrity, zero, null] = reader.array::<4>()?;
-        if generation == 0 || zero != 0 || null != 0 {
-            return Err("a lane offer with a zero generation or set reserved bytes");
+        if zero != 0 || null != 0 {
+            return Err("a lane offer with set reserved bytes");
         }
         let geometry = Geometry {
             lanes: reader.u32()?,
@@ -80,20 +111,32 @@ impl LaneOffer {
         if geometry.lanes == 0 || geometry.lanes > LANES_PER_OFFER_MAX {
             return Err("a lane offer with no lane or too many");
         }
-        let region = RegionAddress::decode(&reader.array::<{ RegionAddress::ENCODED_BYTES }>()?)
-            .ok_or("a lane offer with a malformed region")?;
-        let mut queue_pairs = Vec::with_capacity(geometry.lanes as usize);
-        for _ in 0..geometry.lanes {
-            let length = usize::from(u16::from_le_bytes(reader.array::<2>()?));
-            if length > QpAddress::BYTES_MAX {
-                return Err("a lane offer with an oversized address");
+        let count = reader.u32()?;
+        if count > geometry.lanes {
+            return Err("a lane offer with more ends than lanes");
+        }
+        let mut ends: Vec<LaneEnd> = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            let end = reader.end(&geometry)?;
+            if ends.last().is_some_and(|last| last.lane >= end.lane) {
+                return Err("a lane offer whose lanes are not in order");
             }
-            queue_pairs.push(QpAddress(reader.take(length)?.to_vec()));
+            ends.push(end);
         }
         if !reader.rest.is_empty() {
             return Err("a lane offer with bytes behind its end");
         }
-        Ok(LaneOffer { incarnation, answers, generation, scheme, integrity, geometry, region, queue_pairs })
+        Ok(LaneOffer { incarnation, answers, window, scheme, integrity, geometry, ends })
+    }
+
+    /// The end that answers connection `generation` of lane `lane` of the process `me`: both sides have seen each
+    /// other's present connection and process.
+    #[must_use]
+    pub fn answer_to(&self, me: Incarnation, lane: u32, generation: u32) -> Option<&LaneEnd> {
+        if self.answers != me {
+            return None;
+        }
+        self.ends.iter().find(|end| end.lane == lane && end.answers == generation)
     }
 }
 
@@ -118,8 +161,31 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
+    fn u64(&mut self) -> Result<u64, &'static str> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
     fn u128(&mut self) -> Result<u128, &'static str> {
         Ok(u128::from_le_bytes(self.array()?))
+    }
+
+    fn end(&mut self, geometry: &Geometry) -> Result<LaneEnd, &'static str> {
+        let (lane, generation, answers) = (self.u32()?, self.u32()?, self.u32()?);
+        let (place, places) = (self.u32()?, self.u32()?);
+        if lane >= geometry.lanes || generation == 0 {
+            return Err("a lane offer with an unknown lane or generation 0");
+        }
+        if places == 0 || places > geometry.lanes || place >= places {
+            return Err("a lane offer with a lane outside its region");
+        }
+        let region = RegionAddress::decode(&self.array::<{ RegionAddress::ENCODED_BYTES }>()?)
+            .ok_or("a lane offer with a malformed region")?;
+        let length = usize::from(u16::from_le_bytes(self.array::<2>()?));
+        if length > QpAddress::BYTES_MAX {
+            return Err("a lane offer with an oversized address");
+        }
+        let queue_pair = QpAddress(self.take(length)?.to_vec());
+        Ok(LaneEnd { lane, generation, answers, place, places, region, queue_pair })
     }
 }
 
@@ -129,16 +195,20 @@ mod tests {
     use crate::fabric::Access;
     use proptest::prelude::*;
 
+    fn end(lane: u32, generation: u32, answers: u32) -> LaneEnd {
+        let region = RegionAddress { iova: 4096, bytes: 65536, rkey: 77, access: Access::REMOTE_WRITE };
+        LaneEnd { lane, generation, answers, place: 0, places: 1, region, queue_pair: QpAddress(vec![1, 2, 3]) }
+    }
+
     fn offer() -> LaneOffer {
         LaneOffer {
             incarnation: Incarnation(7),
-            answers: Incarnation(0),
-            generation: 1,
+            answers: Incarnation(9),
+            window: 3,
             scheme: 1,
             integrity: 0,
-            geometry: Geometry { lanes: 2, slots: 4, request_payload_bytes: 4096, response_payload_bytes: 8192 },
-            region: RegionAddress { iova: 4096, bytes: 65536, rkey: 77, access: Access::REMOTE_WRITE },
-            queue_pairs: vec![QpAddress(vec![1, 2, 3]), QpAddress(vec![])],
+            geometry: Geometry { lanes: 3, slots: 4, request_payload_bytes: 4096, response_payload_bytes: 8192 },
+            ends: vec![end(0, 1, 5), end(2, 2, 6)],
         }
     }
 
@@ -147,9 +217,28 @@ mod tests {
         assert_eq!(LaneOffer::decode(&offer().encode()), Ok(offer()));
     }
 
+    #[test]
+    fn an_answer_is_taken_only_by_the_connection_and_the_process_it_is_meant_for() {
+        let answer = offer();
+        assert_eq!(answer.answer_to(Incarnation(9), 2, 6), Some(&answer.ends[1]));
+        assert_eq!(answer.answer_to(Incarnation(9), 2, 7), None);
+        assert_eq!(answer.answer_to(Incarnation(9), 1, 6), None);
+        assert_eq!(answer.answer_to(Incarnation(8), 2, 6), None);
+    }
+
+    #[test]
+    fn lanes_out_of_order_and_places_outside_the_region_are_refused() {
+        let mut twice = offer();
+        twice.ends[1].lane = 0;
+        assert!(LaneOffer::decode(&twice.encode()).is_err());
+        let mut outside = offer();
+        outside.ends[1].place = 1;
+        assert!(LaneOffer::decode(&outside.encode()).is_err());
+    }
+
     proptest! {
         #[test]
-        fn garbage_and_truncation_are_refused_without_a_panic(cut in 0_usize..200, at in 0_usize..200, byte in any::<u8>()) {
+        fn garbage_and_truncation_are_refused_without_a_panic(cut in 0_usize..300, at in 0_usize..300, byte in any::<u8>()) {
             let mut bytes = offer().encode();
             if let Some(place) = bytes.get_mut(at) {
                 *place = byte;

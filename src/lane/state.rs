@@ -1,8 +1,8 @@
 //! What becomes of a lane when something fails.
 //!
-//! Active → Dirty → Dead. Dirty means: nothing new is sent, everything under way fails, and connecting anew could help.
-//! Dead means that it could not. The event that ended Active decides. Slot memory that the peer may still write is never
-//! used again within the same generation: that is why a wait timeout ends the lane and not only the request.
+//! Dirty means: nothing new is sent, everything under way fails or is sent again, and connecting anew could help. Dead
+//! means that it could not. The event that ended Active decides. Slot memory that the peer may still write is never used
+//! again within the same generation: that is why a wait timeout ends the lane and not only the request.
 
 use crate::fabric::WcStatus;
 
@@ -98,6 +98,10 @@ pub enum DirtyReason {
     WaitTimeout,
     /// The peer's process is gone: its socket closed, or the control plane says so.
     PeerGone,
+    /// The control plane has not heard of the peer for so long that it counts as dead.
+    NodeVerdict,
+    /// The peer did not answer a probe on an idle lane.
+    ProbeTimeout,
     /// The peer left in order.
     PeerLeft,
     /// Closed from this side.
@@ -114,115 +118,43 @@ impl DirtyReason {
             DirtyReason::CompletionTimeout => "completion_timeout",
             DirtyReason::WaitTimeout => "wait_timeout",
             DirtyReason::PeerGone => "peer_gone",
+            DirtyReason::NodeVerdict => "node_verdict",
+            DirtyReason::ProbeTimeout => "probe_timeout",
             DirtyReason::PeerLeft => "peer_left",
             DirtyReason::Closed => "closed",
         }
+    }
+
+    /// What was known of the peer when it happened.
+    #[must_use]
+    pub fn verdict(self) -> &'static str {
+        match self {
+            DirtyReason::PeerGone | DirtyReason::PeerLeft | DirtyReason::NodeVerdict => "dead",
+            DirtyReason::WaitTimeout | DirtyReason::ProbeTimeout => "suspect",
+            _ => "unknown",
+        }
+    }
+
+    /// The peer refused our key or bounds: its region may be another one by now, which one connection with fresh
+    /// addresses shows.
+    #[must_use]
+    pub fn wants_refresh(self) -> bool {
+        self == DirtyReason::Completion(WcStatus::RemAccess)
     }
 
     /// Whether connecting anew could help.
     #[must_use]
     pub fn rebuildable(self) -> bool {
         match self {
-            DirtyReason::Completion(status) => CompletionClass::of(status).rebuildable(),
+            DirtyReason::Completion(status) => CompletionClass::of(status).rebuildable() || self.wants_refresh(),
             DirtyReason::Closed => false,
-            DirtyReason::PostFailed
+            DirtyReason::NodeVerdict
+            | DirtyReason::ProbeTimeout
+            | DirtyReason::PostFailed
             | DirtyReason::CompletionTimeout
             | DirtyReason::WaitTimeout
             | DirtyReason::PeerGone
             | DirtyReason::PeerLeft => true,
         }
-    }
-}
-
-/// The life of one lane: states and the first reason for leaving Active.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lifecycle {
-    state: LaneState,
-    reason: Option<DirtyReason>,
-}
-
-impl Lifecycle {
-    /// A lane that is being connected.
-    #[must_use]
-    pub fn new() -> Lifecycle {
-        Lifecycle { state: LaneState::Connecting, reason: None }
-    }
-
-    /// Present state.
-    #[must_use]
-    pub fn state(&self) -> LaneState {
-        self.state
-    }
-
-    /// Why it left Active: the first reason; what follows from it is no news.
-    #[must_use]
-    pub fn reason(&self) -> Option<DirtyReason> {
-        self.reason
-    }
-
-    /// Both ends are connected. True if the lane is Active now.
-    pub fn connected(&mut self) -> bool {
-        if self.state == LaneState::Connecting {
-            self.state = LaneState::Active;
-        }
-        self.state == LaneState::Active
-    }
-
-    /// Something failed. True if this is the first failure of this generation.
-    pub fn failed(&mut self, reason: DirtyReason) -> bool {
-        match self.state {
-            LaneState::Connecting | LaneState::Active | LaneState::Rebuilding => {
-                self.state = if reason.rebuildable() { LaneState::Dirty } else { LaneState::Dead };
-                self.reason = Some(reason);
-                true
-            }
-            LaneState::Dirty if !reason.rebuildable() => {
-                self.state = LaneState::Dead;
-                false
-            }
-            LaneState::Dirty | LaneState::Dead => false,
-        }
-    }
-}
-
-impl Default for Lifecycle {
-    fn default() -> Self {
-        Lifecycle::new()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn peer_side_failures_leave_hope_and_local_ones_do_not() {
-        for (reason, state) in [
-            (DirtyReason::Completion(WcStatus::RetryExc), LaneState::Dirty),
-            (DirtyReason::Completion(WcStatus::WrFlush), LaneState::Dirty),
-            (DirtyReason::WaitTimeout, LaneState::Dirty),
-            (DirtyReason::PeerGone, LaneState::Dirty),
-            (DirtyReason::Completion(WcStatus::RemAccess), LaneState::Dead),
-            (DirtyReason::Completion(WcStatus::LocProt), LaneState::Dead),
-            (DirtyReason::Completion(WcStatus(4711)), LaneState::Dead),
-            (DirtyReason::Closed, LaneState::Dead),
-        ] {
-            let mut lane = Lifecycle::new();
-            assert!(lane.connected());
-            assert!(lane.failed(reason), "{reason:?}");
-            assert_eq!(lane.state(), state, "{reason:?}");
-        }
-    }
-
-    #[test]
-    fn the_first_reason_stays_and_dead_is_final() {
-        let mut lane = Lifecycle::new();
-        lane.connected();
-        assert!(lane.failed(DirtyReason::WaitTimeout));
-        assert!(!lane.failed(DirtyReason::PeerGone));
-        assert_eq!((lane.state(), lane.reason()), (LaneState::Dirty, Some(DirtyReason::WaitTimeout)));
-        assert!(!lane.failed(DirtyReason::Closed));
-        assert_eq!(lane.state(), LaneState::Dead);
-        assert!(!lane.connected());
     }
 }

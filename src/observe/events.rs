@@ -58,6 +58,8 @@ pub const BUG: &str = "bug";
 
 /// A shard says that it is about to leave.
 pub const SHARD_DRAINING: &str = "shard_draining";
+/// What the control plane thinks of a shard has changed; `health` is serving, suspect or dead.
+pub const SHARD_HEALTH: &str = "shard_health";
 /// A client has lanes to every shard.
 pub const CLIENT_READY: &str = "client_ready";
 /// A shard let a client's lanes in.

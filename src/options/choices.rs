@@ -100,6 +100,26 @@ choice! {
 }
 
 choice! {
+    /// Which values the options of recovery have that are not given.
+    RecoveryPreset {
+        /// Those of their own defaults: nothing is rebuilt or sent again.
+        Plain = "plain",
+        /// Everything that heals is on.
+        Resilient = "resilient",
+    }
+}
+
+choice! {
+    /// Whether a request whose lane was lost is sent again.
+    RequestRetry {
+        /// It fails.
+        Off = "off",
+        /// It is, and the shard executes it once.
+        ExactlyOnce = "exactly-once",
+    }
+}
+
+choice! {
     /// Whether requests and answers carry a checksum.
     Integrity {
         /// They do not.

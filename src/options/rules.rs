@@ -1,7 +1,7 @@
 //! What holds between options.
 
 use super::bag::Options;
-use super::choices::Side;
+use super::choices::{RecoveryPreset, RequestRetry, Side};
 use super::subnet::Subnet;
 use super::table::Settings;
 use super::value::Value;
@@ -11,6 +11,9 @@ use crate::error::{Error, Result, Status};
 pub(super) fn complete(settings: &mut Settings, options: &Options, side: Side) -> Result<()> {
     if settings.namespace.is_empty() {
         settings.namespace = "default".to_owned();
+    }
+    if settings.recovery_preset == RecoveryPreset::Resilient {
+        resilient(settings, options);
     }
     let Some(global) = settings.global_id else { return Ok(()) };
     match side {
@@ -34,6 +37,34 @@ pub(super) fn complete(settings: &mut Settings, options: &Options, side: Side) -
         Side::Both => {}
     }
     Ok(())
+}
+
+/// What recovery-preset=resilient says about options that were not given.
+fn resilient(s: &mut Settings, options: &Options) {
+    let free = |field: &str| options.given(field).is_none();
+    for (field, flag) in [("lane_rebuild_enabled", &mut s.lane_rebuild_enabled), ("health_push", &mut s.health_push)] {
+        *flag |= free(field);
+    }
+    if free("request_retry") {
+        s.request_retry = RequestRetry::ExactlyOnce;
+    }
+    for (field, value, preset) in [
+        ("heartbeat_interval_ms", &mut s.heartbeat_interval_ms, 50),
+        ("health_stale_ms", &mut s.health_stale_ms, 150),
+        ("health_dead_ms", &mut s.health_dead_ms, 300),
+        ("health_probe_after_ms", &mut s.health_probe_after_ms, 100),
+        ("health_probe_interval_ms", &mut s.health_probe_interval_ms, 100),
+        ("health_probe_timeout_ms", &mut s.health_probe_timeout_ms, 300),
+        ("lane_probe_idle_ms", &mut s.lane_probe_idle_ms, 100),
+        ("lane_rebuild_sweep_ms", &mut s.lane_rebuild_sweep_ms, 50),
+        ("lane_rebuild_refill_ms", &mut s.lane_rebuild_refill_ms, 500),
+        ("lane_rebuild_cooldown_ms", &mut s.lane_rebuild_cooldown_ms, 20),
+        ("lane_rebuild_wait_ms", &mut s.lane_rebuild_wait_ms, 1000),
+    ] {
+        if free(field) {
+            *value = preset;
+        }
+    }
 }
 
 /// A rule: whether it is broken, the options it names (those to change first), and why it exists.
@@ -96,9 +127,9 @@ fn common(s: &Settings) -> Vec<Rule> {
             why: "the interval grows up to poll-max-ms, so it cannot start above it",
         },
         Rule {
-            broken: u64::from(s.slots_per_qp) * 2 > u64::from(s.max_send_wr),
+            broken: u64::from(s.slots_per_qp) * 4 > u64::from(s.max_send_wr),
             fields: &["slots_per_qp", "max_send_wr"],
-            why: "each slot needs two places of its lane's send queue",
+            why: "each slot needs four places of its lane's send queue: a request takes two, and as many wait for a completion",
         },
         Rule {
             broken: !s.gid_subnet.is_empty() && s.gid_subnet.parse::<Subnet>().is_err(),

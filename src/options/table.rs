@@ -2,7 +2,7 @@
 
 use super::choices::{
     CommitScheme, DataInOrder, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel,
-    PutTransferMode, RdmaMode,
+    PutTransferMode, RdmaMode, RecoveryPreset, RequestRetry,
 };
 use super::deployment::Digests;
 use super::spec::{Kind, Spec};
@@ -188,6 +188,8 @@ option_table! {
     max_kv_num_per_request: u32 = Spec::number("max-kv-num-per-request", "300", 1, 1 << 20).layout()
         .aliases(&["max-keys-per-request"]);
 
+    /// What the options of heartbeat, health, rebuild and retry are that are not given. `plain`: the defaults of this table. `resilient`: rebuild, sweep, refilling attempts, pushed verdicts, idle probes and exactly-once retries are on, and a silent shard is dead after 300 ms.
+    recovery_preset: RecoveryPreset = Spec::choice("recovery-preset", "plain", RecoveryPreset::WORDS);
     /// How often each shard reports that it lives.
     heartbeat_interval_ms: u64 = Spec::milliseconds("rdma-heartbeat-interval-ms", "1000", 1);
     /// A shard silent for so long is suspect.
@@ -200,12 +202,16 @@ option_table! {
     health_probe_interval_ms: u64 = Spec::milliseconds("rdma-health-probe-interval-ms", "1000", 1).client();
     /// How long such a question may take.
     health_probe_timeout_ms: u64 = Spec::milliseconds("rdma-health-probe-timeout-ms", "1000", 1).client();
+    /// Whether clients act on the control plane's verdicts as soon as it tells them, and not only when a request has waited for long.
+    health_push: bool = Spec::new("rdma-health-push", "false", Kind::Flag).client();
+    /// Time after which a lane without a request under way is probed. 0: never.
+    lane_probe_idle_ms: u64 = Spec::milliseconds("rdma-lane-probe-idle-ms", "0", 0).client();
     /// How often a waiting request looks for completions with errors. 0: never.
     cq_harvest_interval_ms: u64 = Spec::milliseconds("rdma-cq-harvest-interval-ms", "50", 0).client();
 
     /// Whether a dirty lane is connected anew. Both ends must have it on.
     lane_rebuild_enabled: bool = Spec::new("rdma-lane-rebuild-enabled", "false", Kind::Flag);
-    /// Rebuilds of one lane before it is dead.
+    /// Rebuilds of one lane before it is dead; with a refill time, that it has in hand at most.
     lane_rebuild_max_attempts: u32 = Spec::number("rdma-lane-rebuild-max-attempts", "3", 1, 1 << 20);
     /// How long each of the two steps of a rebuild waits for the peer.
     lane_rebuild_wait_ms: u64 = Spec::milliseconds("rdma-lane-rebuild-wait-ms", "2000", 1);
@@ -215,8 +221,17 @@ option_table! {
     lane_rebuild_poll_max_ms: u64 = Spec::milliseconds("rdma-lane-rebuild-poll-max-ms", "500", 1).server();
     /// How long one such look may take.
     lane_rebuild_poll_timeout_ms: u64 = Spec::milliseconds("rdma-lane-rebuild-poll-timeout-ms", "100", 1).server();
-    /// Least time between two rebuilds of one lane.
+    /// Least time between two rebuilds of one lane; with a refill time it doubles, up to 16 times, while they fail.
     lane_rebuild_cooldown_ms: u64 = Spec::milliseconds("rdma-lane-rebuild-cooldown-ms", "1000", 0);
+    /// How often a client looks for lanes to rebuild that no request asks for. 0: never.
+    lane_rebuild_sweep_ms: u64 = Spec::milliseconds("rdma-lane-rebuild-sweep-ms", "0", 0).client();
+    /// Time after which a lane gets one rebuild back. 0: never, rdma-lane-rebuild-max-attempts are for its life.
+    lane_rebuild_refill_ms: u64 = Spec::milliseconds("rdma-lane-rebuild-refill-ms", "0", 0).client();
+
+    /// Whether a request whose lane was lost is sent again within its wait timeout.
+    request_retry: RequestRetry = Spec::choice("request-retry", "off", RequestRetry::WORDS).client();
+    /// How long a shard remembers what it executed for a client that has vanished.
+    request_window_lease_ms: u64 = Spec::milliseconds("request-window-lease-ms", "60000", 0).server();
 
     /// How often profile lines are written. 0: never.
     profile_interval_ms: u64 = Spec::milliseconds("rdma-rc-profile-interval-ms", "0", 0);

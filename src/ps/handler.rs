@@ -5,9 +5,9 @@
 //! committed gets an answer, whatever is wrong with it.
 
 use super::store::{RowsIn, Store};
-use crate::fabric::{Access, Fabric, Loan};
+use crate::fabric::{Access, Fabric, Loan, Mutant, mutated};
 use crate::ids::TableTag;
-use crate::rpc::{Answer, Scheme, ServerLane, copy_keys, request_agrees};
+use crate::rpc::{Answer, Claim, Scheme, ServerLane, copy_keys, request_agrees};
 use crate::sync::Arc;
 use crate::wire::payload::{Command, NAME_BYTES_MAX, TAG_TAKEN, TableSpec, block_bytes};
 use crate::wire::{INLINE_BYTES, Op, RemoteBuffer, RequestHeader, RpcStatus, flags};
@@ -18,6 +18,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const PROGRESS_BYTES: u32 = 4096;
 /// Bytes of rows that are brought together from a client's memory at a time.
 const INDEXED_BYTES: usize = 64 << 10;
+/// Bytes of a PROBE's nonce.
+const PROBE_BYTES: u32 = 8;
 /// Longest argument of a COMMAND.
 const COMMAND_BYTES_MAX: u32 = 4096;
 
@@ -57,6 +59,8 @@ pub struct HandlerCounts {
     pub refused: u64,
     /// Requests whose handler failed.
     pub internal_errors: u64,
+    /// Requests that came again and were answered from memory.
+    pub repeated: u64,
 }
 
 impl Scratch {
@@ -115,11 +119,48 @@ impl Handler {
         }
     }
 
-    /// Executes a request and answers it. A panic of the store is answered with `InternalError`.
+    /// Executes a request and answers it. A panic of the store is answered with `InternalError`. False: it is a
+    /// repetition of a request that is being executed now; hand it in again later.
     #[inline]
-    pub fn execute<F: Fabric>(&self, lane: &ServerLane<F>, slot: u32, header: &RequestHeader, scratch: &mut Scratch) {
+    pub fn execute<F: Fabric>(
+        &self,
+        lane: &ServerLane<F>,
+        slot: u32,
+        header: &RequestHeader,
+        scratch: &mut Scratch,
+    ) -> bool {
+        let once = header.flags & flags::ONCE != 0 && !mutated::<F>(Mutant::NoDedupe);
+        if once {
+            let known = match lane.parts().window.claim(header.sequence) {
+                Claim::Execute => None,
+                Claim::UnderWay => return false,
+                Claim::Done(status, aux) => Some(Answer { status, aux, ..EMPTY }),
+                // Nobody waits for it, or the client made the number up.
+                Claim::Obsolete => Some(Answer { status: RpcStatus::InvalidPayload as i32, ..EMPTY }),
+            };
+            if let Some(known) = known {
+                scratch.counts.repeated += 1;
+                lane.answer(slot, header, header.flags & flags::CHECKSUM != 0, &known);
+                return true;
+            }
+        }
+        let answer = self.run(lane, slot, header, scratch);
+        if once && !mutated::<F>(Mutant::SettleForgotten) {
+            // Before the answer: whoever has seen it must find this settled.
+            lane.parts().window.settle(header.sequence, answer.status, answer.aux);
+        }
+        lane.answer(slot, header, header.flags & flags::CHECKSUM != 0, &answer);
+        if scratch.held.is_some() {
+            scratch.held = None;
+        }
+        true
+    }
+
+    /// Executes a request; what to answer.
+    #[inline]
+    fn run<F: Fabric>(&self, lane: &ServerLane<F>, slot: u32, header: &RequestHeader, scratch: &mut Scratch) -> Answer {
         let judged = catch_unwind(AssertUnwindSafe(|| self.judge(lane, slot, header, scratch)));
-        let answer = match judged {
+        match judged {
             Ok(Ok(answer)) => answer,
             Ok(Err(status)) => {
                 let internal = u64::from(status == RpcStatus::InternalError);
@@ -132,10 +173,6 @@ impl Handler {
                 report_panic(panic.as_ref(), self.shard, header);
                 Answer { status: RpcStatus::InternalError as i32, ..EMPTY }
             }
-        };
-        lane.answer(slot, header, header.flags & flags::CHECKSUM != 0, &answer);
-        if scratch.held.is_some() {
-            scratch.held = None;
         }
     }
 
@@ -174,6 +211,8 @@ impl Handler {
                 self.store.command(scratch.worker, &command)?;
                 Ok(EMPTY)
             }
+            Op::Probe if h.payload_bytes != 0 || h.key_count != 0 => Err(RpcStatus::InvalidPayload),
+            Op::Probe => Ok(Answer { bytes: PROBE_BYTES, inline: h.inline, ..EMPTY }),
         }
     }
 

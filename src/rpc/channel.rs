@@ -1,18 +1,20 @@
 //! All lanes of one client to one shard, and the slots that requests take.
 
-use super::client_lane::{ClientLane, SlotPlaces};
+use super::bell::Bell;
+use super::connection::{Connection, SlotPlaces};
 use super::down::all_down;
+use super::hints::Hints;
 use super::raw::{checksum_foreign, copy_header, fetch_to_read, fetch_to_write, load_acquire};
-use super::{ClientLaneParts, Scheme};
+use super::{ClientLane, ClientLaneParts, Scheme};
 use crate::error::{Error, Result, Status};
-use crate::fabric::{Completion, Cq, Fabric, WcOpcode, WcStatus};
-use crate::lane::{DirtyReason, LaneState};
-use crate::sync::{AtomicU32, AtomicU64, CachePadded, Ordering};
+use crate::fabric::{Completion, Cq, Fabric, Mutant, WcOpcode, WcStatus, mutated};
+use crate::lane::DirtyReason;
+use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, CachePadded, Ordering};
 use crate::wire::{
     HEADER_BYTES, INLINE_BYTES, Progress, RequestHeader, ResponseHeader, Word, flags, request_checksum,
     response_offsets,
 };
-use core::cell::{Cell, UnsafeCell};
+use core::cell::UnsafeCell;
 
 /// A slot that the caller holds, by index and use: what a token is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,36 +46,51 @@ pub enum Judgement {
 }
 
 /// One request slot. Everything but `state` belongs to its holder.
+///
+/// A slot belongs to a lane for good, and to a connection of it until the lane is rebuilt. Whoever takes it next moves it
+/// to the new connection: a slot that somebody still holds keeps the old one's memory, and holds up nobody else.
 #[derive(Debug)]
-pub struct Slot<R> {
+pub struct Slot<F: Fabric, R> {
     /// `use_count << 1 | held`.
-    state: AtomicU64,
+    pub(super) state: AtomicU64,
     /// A thread is at work on the request: see [`Channel::enter`].
     working: AtomicU32,
     /// Set by whoever takes this slot's immediate from the completion queue.
-    arrived: AtomicU32,
-    lane: u32,
-    slot: u32,
-    places: SlotPlaces,
-    own: UnsafeCell<Own<R>>,
+    pub(super) arrived: AtomicU32,
+    /// The lane's connection that the slot was moved to; 0: to none of its own lane. Changed by the holder.
+    pub(super) generation: AtomicU32,
+    /// Where the answer's header lies, for those who fetch ahead: a hint.
+    pub(super) answer_hint: AtomicPtr<u8>,
+    /// The same of the request's header.
+    pub(super) request_hint: AtomicPtr<u8>,
+    pub(super) lane: u32,
+    pub(super) slot: u32,
+    pub(super) own: UnsafeCell<Own<F, R>>,
 }
 
 #[derive(Debug)]
-struct Own<R> {
+pub(super) struct Own<F: Fabric, R> {
     /// The word of the request under way.
-    word: Word,
+    pub(super) word: Word,
     /// Where rows land when not in the slot.
-    landing: *const u8,
+    pub(super) landing: *const u8,
     /// The request was its header and no more.
     is_bare: bool,
-    record: R,
+    pub(super) places: SlotPlaces,
+    /// What `places` belong to.
+    pub(super) connection: Arc<Connection<F>>,
+    /// The slot's number within that connection.
+    pub(super) at: u32,
+    /// The slot whose places these are: another one when a request was sent again over another lane.
+    pub(super) via: u32,
+    pub(super) record: R,
 }
 
-// SAFETY: the raw places point into regions and windows that live as long as the channel's lanes and may be used from
-// any thread; `own` is reached only by the thread that holds the slot (see `Channel::record`).
-unsafe impl<R: Send> Sync for Slot<R> {}
+// SAFETY: the raw places point into regions and windows that live as long as the connection beside them and may be used
+// from any thread; `own` is reached only by the thread that holds the slot (see `Channel::record`).
+unsafe impl<F: Fabric, R: Send> Sync for Slot<F, R> {}
 // SAFETY: as above.
-unsafe impl<R: Send> Send for Slot<R> {}
+unsafe impl<F: Fabric, R: Send> Send for Slot<F, R> {}
 
 /// All lanes of one client to one shard.
 ///
@@ -82,42 +99,33 @@ unsafe impl<R: Send> Send for Slot<R> {}
 pub struct Channel<F: Fabric, R> {
     shard: u32,
     checksum: bool,
-    lanes: Box<[ClientLane<F>]>,
-    slots: Box<[CachePadded<Slot<R>>]>,
+    request_bytes_max: u32,
+    response_bytes_max: u32,
+    has_windows: bool,
+    pub(super) lanes: Box<[ClientLane<F>]>,
+    pub(super) slots: Box<[CachePadded<Slot<F, R>>]>,
     /// Where each thread looks first: the slot it released last.
-    hints: [CachePadded<AtomicU32>; HINTS],
+    hints: Hints,
 }
-
-const HINTS: usize = 16;
 
 /// A caller that holds the slot so far ahead of the one it gives back has many requests under way.
 const DEEP: usize = 12;
 
-/// A small number that differs between threads as long as there are few of them.
-#[inline]
-fn thread_hint() -> usize {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local!(static MINE: Cell<usize> = const { Cell::new(usize::MAX) });
-    MINE.with(|mine| {
-        if mine.get() == usize::MAX {
-            mine.set(NEXT.fetch_add(1, Ordering::Relaxed) as usize % HINTS);
-        }
-        mine.get()
-    })
-}
-
 impl<F: Fabric, R: Default + Send> Channel<F, R> {
-    /// A channel over connected lanes, which share one geometry.
+    /// A channel over connected lanes, whose slots have the same sizes. Whoever looks after them sleeps on `bell`.
     ///
     /// # Errors
     /// `DeploymentMismatch` when the server's region does not hold the slots of the geometry.
-    pub fn new(shard: u32, checksum: bool, parts: Vec<ClientLaneParts<F>>) -> Result<Channel<F, R>> {
-        let lanes: Box<[ClientLane<F>]> = parts.into_iter().map(ClientLane::new).collect();
+    pub fn new(shard: u32, checksum: bool, parts: Vec<ClientLaneParts<F>>, bell: &Arc<Bell>) -> Result<Channel<F, R>> {
+        let sizes = parts.first().map(|first| first.there.geometry);
+        let lanes: Box<[ClientLane<F>]> =
+            parts.into_iter().map(|parts| ClientLane::new(parts, Arc::clone(bell))).collect();
         let mut slots = Vec::new();
         for lane in &lanes {
-            let slots_per_lane = lane.parts().geometry.slots;
+            let connection = lane.connection();
+            let slots_per_lane = connection.parts().there.geometry.slots;
             for slot in 0..slots_per_lane {
-                let places = lane.places(slot).ok_or_else(|| {
+                let places = connection.places(slot).ok_or_else(|| {
                     Error::new(Status::DeploymentMismatch, "the server's region does not hold the slots")
                         .at_shard(shard)
                 })?;
@@ -125,27 +133,36 @@ impl<F: Fabric, R: Default + Send> Channel<F, R> {
                     state: AtomicU64::new(0),
                     working: AtomicU32::new(0),
                     arrived: AtomicU32::new(0),
-                    lane: lane.parts().lane,
+                    generation: AtomicU32::new(connection.parts().generation),
+                    answer_hint: AtomicPtr::new(places.response_header.cast_mut()),
+                    request_hint: AtomicPtr::new(places.request_header),
+                    lane: lane.number(),
                     slot,
-                    places,
                     own: UnsafeCell::new(Own {
-                        word: Word::new(lane.parts().generation, 0),
+                        word: Word::new(connection.parts().generation, 0),
                         landing: core::ptr::null(),
+                        places,
+                        connection: Arc::clone(&connection),
+                        at: slot,
+                        via: u32::try_from(slots.len()).unwrap_or(u32::MAX),
                         is_bare: false,
                         record: R::default(),
                     }),
                 }));
             }
-            if lane.parts().scheme == Scheme::Imm {
-                lane.replenish(slots_per_lane);
+            if connection.parts().scheme == Scheme::Imm && !connection.replenish(slots_per_lane) {
+                lane.fail(connection.parts().generation, DirtyReason::PostFailed);
             }
         }
         Ok(Channel {
             shard,
             checksum,
+            request_bytes_max: sizes.map_or(0, |g| g.request_payload_bytes),
+            response_bytes_max: sizes.map_or(0, |g| g.response_payload_bytes),
+            has_windows: lanes.first().is_some_and(|lane| lane.connection().parts().staging.is_none()),
             lanes,
             slots: slots.into_boxed_slice(),
-            hints: core::array::from_fn(|_| CachePadded(AtomicU32::new(0))),
+            hints: Hints::new(),
         })
     }
 }
@@ -166,7 +183,7 @@ impl<F: Fabric, R> Channel<F, R> {
     /// Whether requests are stored straight into the server's memory, and the server reaches this side's the same way.
     #[must_use]
     pub fn has_windows(&self) -> bool {
-        self.lanes.first().is_some_and(|lane| lane.parts().staging.is_none())
+        self.has_windows
     }
 
     /// Number of slots of all lanes.
@@ -181,7 +198,7 @@ impl<F: Fabric, R> Channel<F, R> {
         self.slots.iter().filter(|slot| slot.state.load(Ordering::Relaxed) & 1 == 1).count()
     }
 
-    fn lane_of(&self, slot: &Slot<R>) -> &ClientLane<F> {
+    pub(super) fn lane_of(&self, slot: &Slot<F, R>) -> &ClientLane<F> {
         &self.lanes[slot.lane as usize]
     }
 
@@ -191,7 +208,7 @@ impl<F: Fabric, R> Channel<F, R> {
     /// [`AcquireError`].
     #[inline(always)]
     pub fn acquire(&self) -> core::result::Result<Held, AcquireError> {
-        let hint = self.hints[thread_hint()].load(Ordering::Relaxed) as usize;
+        let hint = self.hints.get() as usize;
         if hint < self.slots.len()
             && let Some(held) = self.try_take(hint)
         {
@@ -209,16 +226,27 @@ impl<F: Fabric, R> Channel<F, R> {
     }
 
     #[inline(always)]
-    fn try_take(&self, index: usize) -> Option<Held> {
+    pub(super) fn try_take(&self, index: usize) -> Option<Held> {
         let slot = &self.slots[index];
         let state = slot.state.load(Ordering::Relaxed);
-        if state & 1 == 1 || self.lane_of(slot).state() != LaneState::Active {
+        if state & 1 == 1 {
+            return None;
+        }
+        let active = self.lane_of(slot).active();
+        if active == 0 {
+            self.lane_of(slot).want();
             return None;
         }
         // Acquire: pairs with the Release of `release`, so that the last holder's writes to `own` are seen.
         slot.state.compare_exchange(state, state | 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
         #[allow(clippy::cast_possible_truncation)] // slot counts are far below 2^32
-        Some(Held { index: index as u32, use_count: state >> 1 })
+        let held = Held { index: index as u32, use_count: state >> 1 };
+        let is_home = slot.generation.load(Ordering::Relaxed) == active || mutated::<F>(Mutant::SlotIgnoresGeneration);
+        if !is_home && !self.move_home(held) {
+            self.release(held);
+            return None;
+        }
+        Some(held)
     }
 
     #[cold]
@@ -226,7 +254,7 @@ impl<F: Fabric, R> Channel<F, R> {
         if self.lanes.iter().any(|lane| lane.check().is_ok()) {
             return AcquireError::NoSlot;
         }
-        AcquireError::Down(all_down(self.shard, self.lanes.iter().map(ClientLane::error)))
+        AcquireError::Down(all_down(self.shard, self.lanes.iter().map(|lane| lane.connection().error())))
     }
 
     /// The held use of a slot whose low bits of the use count are these: how a token finds its request.
@@ -275,34 +303,37 @@ impl<F: Fabric, R> Channel<F, R> {
     #[inline]
     #[must_use]
     pub fn payload(&self, held: Held) -> *mut u8 {
-        self.slots[held.index as usize].places.request_payload
+        // SAFETY: the holder has `own` to itself, and the caller is the holder.
+        unsafe { (*self.slots[held.index as usize].own.get()).places.request_payload }
     }
 
     /// Most payload bytes of a request.
     #[must_use]
     pub fn payload_bytes_max(&self) -> u32 {
-        self.lanes.first().map_or(0, |lane| lane.parts().geometry.request_payload_bytes)
+        self.request_bytes_max
     }
 
     /// Most payload bytes of an answer in the slot.
     #[must_use]
     pub fn response_bytes_max(&self) -> u32 {
-        self.lanes.first().map_or(0, |lane| lane.parts().geometry.response_payload_bytes)
+        self.response_bytes_max
     }
 
     /// Where an answer of this length lies in the slot.
     #[inline]
     #[must_use]
     pub fn response(&self, held: Held, bytes: u32) -> *const u8 {
-        let header = self.slots[held.index as usize].places.response_header;
+        // SAFETY: the holder has `own` to itself, and the caller is the holder.
+        let header = unsafe { (*self.slots[held.index as usize].own.get()).places.response_header };
         header.wrapping_sub(crate::wire::Geometry::response_payload_distance(bytes))
     }
 
-    /// Number of the lane and slot, for errors.
-    #[must_use]
-    pub fn location(&self, held: Held) -> (u32, u32) {
-        let slot = &self.slots[held.index as usize];
-        (slot.lane, slot.slot)
+    /// The connection that the request of a held slot is on, and the slot's number there.
+    #[cold]
+    pub(super) fn where_is(&self, held: Held) -> (Arc<Connection<F>>, u32) {
+        // SAFETY: the holder has `own` to itself, and the caller is the holder.
+        let own = unsafe { &*self.slots[held.index as usize].own.get() };
+        (Arc::clone(&own.connection), own.at)
     }
 
     /// Sends the request: `header` with operation, flags, table, counts and inline bytes set; the rest is filled here.
@@ -327,25 +358,43 @@ impl<F: Fabric, R> Channel<F, R> {
         {
             header.shard = self.shard as u16;
         }
+        self.commit(own, header).map_err(|failure| self.not_sent(held, failure))
+    }
+
+    /// Stamps the header of a request that lies in its slot with word and checksum, and hands it over.
+    #[inline(always)]
+    pub(super) fn commit(
+        &self,
+        own: &Own<F, R>,
+        mut header: RequestHeader,
+    ) -> core::result::Result<(), super::connection::NotPosted> {
         header.commit = own.word;
-        let lane = self.lane_of(slot);
-        let summed = self.checksum || lane.parts().scheme == Scheme::Crc;
+        let connection = &*own.connection;
+        let summed = self.checksum || connection.parts().scheme == Scheme::Crc;
         if summed {
             header.flags |= flags::CHECKSUM;
+            header.checksum = 0;
             let sum = request_checksum(&header.to_bytes());
-            // SAFETY: the caller wrote that many payload bytes.
+            // SAFETY: the holder of the slot wrote that many payload bytes.
             header.checksum =
-                unsafe { checksum_foreign(sum, slot.places.request_payload, header.payload_bytes as usize) };
+                unsafe { checksum_foreign(sum, own.places.request_payload, header.payload_bytes as usize) };
         }
-        // SAFETY: the places are this slot's.
-        unsafe { lane.commit(&slot.places, slot.slot, &header.to_words(), header.payload_bytes) }
+        // SAFETY: the places are those of the slot `at` of this connection.
+        unsafe { connection.commit(&own.places, own.at, &header.to_words(), header.payload_bytes) }
+    }
+
+    #[cold]
+    fn not_sent(&self, held: Held, failure: super::connection::NotPosted) -> Box<Error> {
+        let (connection, _) = self.where_is(held);
+        let error = self.lanes[connection.parts().lane as usize].post_failed(&connection, failure);
+        self.describe(held, error)
     }
 
     /// Slots are taken in the order in which they were given back, so callers with several requests under way mostly go
     /// through them in order: what the next one will touch is asked for while this one is worked on. Not when the next
     /// one is free: then there is one request at a time.
     #[inline(always)]
-    fn fetch_next(&self, index: u32, fetch: impl Fn(&Slot<R>)) {
+    fn fetch_next(&self, index: u32, fetch: impl Fn(&Slot<F, R>)) {
         if let Some(next) = self.slots.get(index as usize + 1)
             && next.state.load(Ordering::Relaxed) & 1 == 1
         {
@@ -366,7 +415,7 @@ impl<F: Fabric, R> Channel<F, R> {
             && let Some(next) = self.slots.get(index + 1)
             && next.state.load(Ordering::Relaxed) & 1 == 1
         {
-            fetch_to_write(next.places.request_header);
+            fetch_to_write(next.request_hint.load(Ordering::Relaxed).cast_const());
         }
     }
 
@@ -377,21 +426,24 @@ impl<F: Fabric, R> Channel<F, R> {
     #[inline(always)]
     pub unsafe fn is_answered(&self, held: Held, expected_bytes: u32) -> bool {
         let slot = &self.slots[held.index as usize];
-        let lane = self.lane_of(slot);
-        if lane.parts().scheme == Scheme::Imm && !self.immediate_arrived(slot) {
+        // SAFETY: the holder has `own` to itself.
+        let own = unsafe { &*slot.own.get() };
+        let connection = &*own.connection;
+        if connection.parts().scheme == Scheme::Imm && !self.immediate_arrived(own) {
             return false;
         }
-        // SAFETY: the holder has `own` to itself; the places are this slot's.
-        if unsafe { lane.is_answered(&slot.places, (*slot.own.get()).word) } {
+        // SAFETY: the places are this connection's.
+        if unsafe { connection.is_answered(&own.places, own.word) } {
             self.fetch_next(held.index, |next| {
-                fetch_to_read(next.places.response_header);
-                fetch_to_read(next.places.response_header.wrapping_sub(HEADER_BYTES));
+                let header = next.answer_hint.load(Ordering::Relaxed).cast_const();
+                fetch_to_read(header);
+                fetch_to_read(header.wrapping_sub(HEADER_BYTES));
             });
             return true;
         }
         if (INLINE_BYTES + 1..=HEADER_BYTES).contains(&(expected_bytes as usize)) {
             // The line before the header is the whole answer: it comes along, not after.
-            fetch_to_read(slot.places.response_header.wrapping_sub(HEADER_BYTES));
+            fetch_to_read(own.places.response_header.wrapping_sub(HEADER_BYTES));
         }
         false
     }
@@ -403,8 +455,8 @@ impl<F: Fabric, R> Channel<F, R> {
     #[inline(always)]
     #[must_use]
     pub unsafe fn answer(&self, held: Held) -> ResponseHeader {
-        // SAFETY: the response header lies in the lane's own region.
-        let words = unsafe { copy_header(self.slots[held.index as usize].places.response_header) };
+        // SAFETY: the holder has `own` to itself; the response header lies in the connection's own region.
+        let words = unsafe { copy_header((*self.slots[held.index as usize].own.get()).places.response_header) };
         ResponseHeader::from_words(&words)
     }
 
@@ -415,38 +467,47 @@ impl<F: Fabric, R> Channel<F, R> {
     #[inline(always)]
     #[must_use]
     pub unsafe fn judge(&self, held: Held, expected_bytes: u32, header: &ResponseHeader) -> Judgement {
-        let slot = &self.slots[held.index as usize];
-        let lane = self.lane_of(slot);
+        // SAFETY: the holder has `own` to itself.
+        let own = unsafe { &*self.slots[held.index as usize].own.get() };
+        let connection = &*own.connection;
         if header.sequence != RequestHeader::identity(held.index, held.use_count) {
-            return Judgement::Corrupt;
+            // Under `crc` the word may come before the rest of its header.
+            let torn = connection.parts().scheme == Scheme::Crc && !mutated::<F>(Mutant::ClientJudgesTornHeader);
+            return if torn { Judgement::NotYet } else { Judgement::Corrupt };
         }
-        if self.checksum || lane.parts().scheme == Scheme::Crc {
-            // SAFETY: the holder has `own` to itself.
-            let landing = unsafe { (*slot.own.get()).landing };
-            let fits = header.response_bytes <= expected_bytes || landing.is_null();
-            if !fits || !lane.agrees(&slot.places, landing, header) {
+        if mutated::<F>(Mutant::ClientSkipsChecksum) {
+            return Judgement::Whole;
+        }
+        if self.checksum || connection.parts().scheme == Scheme::Crc {
+            let fits = header.response_bytes <= expected_bytes || own.landing.is_null();
+            if !fits || !connection.agrees(&own.places, own.landing, header) {
                 // Under `crc` the bytes may still be on their way; otherwise they are not coming any more.
-                return if lane.parts().scheme == Scheme::Crc { Judgement::NotYet } else { Judgement::Corrupt };
+                return if connection.parts().scheme == Scheme::Crc { Judgement::NotYet } else { Judgement::Corrupt };
             }
         }
         Judgement::Whole
     }
 
     #[cold]
-    fn immediate_arrived(&self, slot: &Slot<R>) -> bool {
+    fn immediate_arrived(&self, own: &Own<F, R>) -> bool {
+        let slot = &self.slots[own.via as usize];
         // Acquire: pairs with the Release below, by whichever thread took the completion.
         if slot.arrived.swap(0, Ordering::Acquire) != 0 {
             return true;
         }
         let mut completions = [Completion::EMPTY; 16];
-        let count = self.lane_of(slot).parts().recv_cq.poll(&mut completions);
+        let count = own.connection.parts().recv_cq.poll(&mut completions);
         for completion in &completions[..count] {
             let known = self.slots.get(completion.imm as usize);
             match known {
                 Some(arrived)
                     if completion.status == WcStatus::Success && completion.opcode == WcOpcode::ReceiveImm =>
                 {
-                    self.lane_of(arrived).replenish(1);
+                    let lane = self.lane_of(arrived);
+                    let connection = lane.connection();
+                    if !connection.replenish(1) {
+                        lane.fail(connection.parts().generation, DirtyReason::PostFailed);
+                    }
                     // Release: pairs with the Acquire above.
                     arrived.arrived.store(1, Ordering::Release);
                 }
@@ -468,7 +529,7 @@ impl<F: Fabric, R> Channel<F, R> {
         // SAFETY: the holder has `own` to itself; the response header lies in the lane's own region.
         let (word, sequence) = unsafe {
             let own = &*slot.own.get();
-            (load_acquire(slot.places.response_header, response_offsets::PROGRESS), own.word.slot_sequence())
+            (load_acquire(own.places.response_header, response_offsets::PROGRESS), own.word.slot_sequence())
         };
         Progress(word).rows(sequence)
     }
@@ -479,19 +540,20 @@ impl<F: Fabric, R> Channel<F, R> {
     /// What ended the lane, with slot and sequence.
     #[cold]
     pub fn check(&self, held: Held) -> Result<()> {
-        let slot = &self.slots[held.index as usize];
-        self.lane_of(slot).check().map_err(|error| self.describe(held, error))
+        let (connection, _) = self.where_is(held);
+        let lane = &self.lanes[connection.parts().lane as usize];
+        lane.check_connection(&connection).map_err(|error| self.describe(held, error))
     }
 
     /// Adds what is known about the request to an error.
     #[cold]
     #[must_use]
     pub fn describe(&self, held: Held, mut error: Box<Error>) -> Box<Error> {
-        let (lane, slot) = self.location(held);
+        let (connection, slot) = self.where_is(held);
         error.shard = Some(self.shard);
-        error.lane = Some(lane);
+        error.lane = Some(connection.parts().lane);
         error.slot = Some(slot);
-        error.generation = self.lanes[lane as usize].parts().generation;
+        error.generation = connection.parts().generation;
         error.sequence = RequestHeader::identity(held.index, held.use_count);
         error
     }
@@ -499,20 +561,27 @@ impl<F: Fabric, R> Channel<F, R> {
     /// The answer did not come: ends the lane, because the server may still write into the slot.
     #[cold]
     pub fn timed_out(&self, held: Held) -> Box<Error> {
-        let (lane, _) = self.location(held);
-        self.lanes[lane as usize].fail(DirtyReason::WaitTimeout);
-        self.describe(held, self.lanes[lane as usize].error())
+        let (connection, _) = self.where_is(held);
+        let parts = connection.parts();
+        if !mutated::<F>(Mutant::TimeoutKeepsLane) {
+            self.lanes[parts.lane as usize].fail(parts.generation, DirtyReason::WaitTimeout);
+        }
+        self.describe(held, connection.error())
     }
 
     /// Gives the slot back. False when this use of it was given back before.
     ///
-    /// On a lane that is not Active it is never handed out again, whoever gives it back.
+    /// On a lane that is not Active it is not handed out again, whoever gives it back, until the lane is rebuilt.
     #[inline]
     pub fn release(&self, held: Held) -> bool {
         let slot = &self.slots[held.index as usize];
         let state = (held.use_count << 1) | 1;
         if slot.state.load(Ordering::Relaxed) != state {
             return false;
+        }
+        // SAFETY: the caller is the holder, and the holder has `own` to itself.
+        if unsafe { (*slot.own.get()).via } != held.index {
+            self.give_back_borrowed(held);
         }
         // SAFETY: the holder has `own` to itself until the store below.
         let is_bare = unsafe { (*slot.own.get()).is_bare };
@@ -522,7 +591,7 @@ impl<F: Fabric, R> Channel<F, R> {
         // else changes a held slot.
         // Release: pairs with the Acquire of `try_take`.
         slot.state.store(state + 1, Ordering::Release);
-        self.hints[thread_hint()].store(held.index, Ordering::Relaxed);
+        self.hints.set(held.index);
         self.claim_next(held.index, is_bare);
         true
     }

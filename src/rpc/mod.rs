@@ -8,23 +8,35 @@
 //! a window (plain stores into the peer's mapped memory, no copy in between), or posted (staging memory and work
 //! requests). Nothing here allocates, locks or calls the system per request.
 
+mod bell;
 mod channel;
 mod client_lane;
+mod connection;
 mod down;
 mod fetch;
+mod hints;
+mod moves;
 mod pace;
+mod probe;
 mod raw;
+mod retry;
 mod scan;
 mod scheme;
 mod server_lane;
 mod signals;
+mod window;
 
+pub use bell::Bell;
 pub use channel::{AcquireError, Channel, Held, Judgement, Slot};
-pub use client_lane::{ClientLane, ClientLaneParts};
+pub use client_lane::ClientLane;
+pub use connection::{ClientLaneParts, Connection, Placement, Witness};
 pub use fetch::take_completions;
 pub use pace::{Pace, PacePolicy, Turn};
+pub use probe::Probe;
 pub use raw::copy_keys;
+pub use retry::Resend;
 pub(crate) use scan::request_agrees;
 pub use scan::{READY_MAX, Ready, Scanner};
 pub use scheme::Scheme;
 pub use server_lane::{Answer, ServerLane, ServerLaneParts};
+pub use window::{Claim, Window};

@@ -1,10 +1,10 @@
 //! The server's end of one lane.
 
-use super::Scheme;
 use super::fetch::{Fetch, take_completions};
 use super::pace::{Pace, PacePolicy, Turn};
 use super::raw::{checksum_foreign, fetch_to_write, store_header, store_release};
 use super::signals::Signals;
+use super::{Placement, Scheme, Window};
 use crate::fabric::{
     Access, Fabric, Loan, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, WcStatus, Work, WorkOp,
 };
@@ -29,15 +29,22 @@ pub struct ServerLaneParts<F: Fabric> {
     pub generation: u32,
     /// How it commits.
     pub scheme: Scheme,
-    /// How slots lie in both regions.
+    /// Sizes of the slots; `lanes` counts all lanes of the client.
     pub geometry: Geometry,
+    /// Where slots lie in the region that requests arrive in.
+    pub here: Placement,
+    /// Where slots lie in the client's region.
+    pub there: Placement,
+    /// What was executed for the client, over whichever lane.
+    pub window: Arc<Window>,
     /// Connected.
     pub qp: F::Qp,
     /// Completions of this side's work; shared by the lanes of a poller.
     pub send_cq: Arc<F::Cq>,
     /// The region that requests arrive in.
     pub requests: F::Region,
-    /// Memory that answers are posted from, laid out as the client's region; None where windows are used.
+    /// Memory that answers are posted from, laid out as a client's region with the places of `here`; None where windows
+    /// are used.
     pub staging: Option<F::Region>,
     /// The client's region.
     pub remote: RegionAddress,
@@ -99,14 +106,16 @@ impl<F: Fabric> ServerLane<F> {
     /// the middle of a line.
     #[must_use]
     pub fn new(parts: ServerLaneParts<F>) -> Option<ServerLane<F>> {
-        let (g, lane) = (parts.geometry, parts.lane);
+        let (here, there) = (parts.here, parts.there);
+        let g = parts.geometry;
         let base = parts.requests.base().as_ptr();
         let mut slots = Vec::with_capacity(g.slots as usize);
         for slot in 0..g.slots {
-            let header_at = g.response_header(lane, slot);
+            let header_at = there.geometry.response_header(there.place, slot);
             let response_header = if let Some(staging) = &parts.staging {
-                // SAFETY: staging has the size of the client's region, which covers every slot of the geometry.
-                unsafe { staging.base().as_ptr().add(header_at) }
+                let staged_at = here.geometry.response_header(here.place, slot);
+                // SAFETY: staging was allocated with the client's size of this side's geometry.
+                unsafe { staging.base().as_ptr().add(staged_at) }
             } else {
                 let distance = Geometry::response_payload_distance(g.response_payload_bytes);
                 let first = parts.remote.iova.checked_add((header_at - distance) as u64)?;
@@ -121,9 +130,9 @@ impl<F: Fabric> ServerLane<F> {
             }
             slots.push(SlotPlaces {
                 // SAFETY: the request region was allocated with the server's size of this geometry.
-                request_header: unsafe { base.add(g.request_header(lane, slot)) },
+                request_header: unsafe { base.add(here.geometry.request_header(here.place, slot)) },
                 // SAFETY: as above.
-                request_payload: unsafe { base.add(g.request_payload(lane, slot)) },
+                request_payload: unsafe { base.add(here.geometry.request_payload(here.place, slot)) },
                 response_header,
                 busy: AtomicBool::new(false),
             });
@@ -147,7 +156,7 @@ impl<F: Fabric> ServerLane<F> {
     pub fn registered_bytes(&self) -> usize {
         let parts = &self.parts;
         let bytes = parts.requests.bytes() + parts.staging.as_ref().map_or(0, Region::bytes);
-        bytes / parts.geometry.lanes.max(1) as usize
+        bytes / parts.here.geometry.lanes.max(1) as usize
     }
 
     /// Whether it can still carry answers.
@@ -266,7 +275,7 @@ impl<F: Fabric> ServerLane<F> {
     #[cold]
     fn post_answer(&self, slot: u32, answer: &Answer, in_slot: bool) {
         let parts = &self.parts;
-        let header_at = parts.geometry.response_header(parts.lane, slot);
+        let header_at = parts.there.geometry.response_header(parts.there.place, slot);
         let distance =
             if in_slot && !self.has_windows() { Geometry::response_payload_distance(answer.bytes) } else { 0 };
         let lkey = parts.staging.as_ref().map_or(0, Region::lkey);
@@ -275,7 +284,7 @@ impl<F: Fabric> ServerLane<F> {
         let whole = [Sge { address, bytes, lkey }];
         let rows = [Sge { address: answer.landed_from, bytes: answer.bytes, lkey }];
         let landed = answer.landed.unwrap_or_default();
-        let signaled = self.signals.next();
+        let signaled = self.signals.next(parts.qp.send_depth());
         let wr_id = (u64::from(parts.generation) << 32) | u64::from(parts.lane);
         let op = if parts.scheme == Scheme::Imm {
             WorkOp::WriteImm(parts.lane * parts.geometry.slots + slot)

@@ -19,8 +19,10 @@ pub mod flags {
     /// With [`REMOTE_BUFFER`], PUT and UPDATE: the rows do not follow each other there; their numbers within the buffer
     /// follow the keys.
     pub const INDEXED: u8 = 1 << 6;
+    /// The server executes this identity at most once, and answers a repetition with what it answered before.
+    pub const ONCE: u8 = 1 << 5;
     /// All bits that have a meaning.
-    pub const KNOWN: u8 = DIRECT | COPY_ALLOWED | REMOTE_BUFFER | CHECKSUM | PROGRESS | INDEXED;
+    pub const KNOWN: u8 = DIRECT | COPY_ALLOWED | REMOTE_BUFFER | CHECKSUM | PROGRESS | ONCE | INDEXED;
 }
 
 /// Memory of the client that the server may write (GET) or read (PUT-v2 `read`), named by key and address.
@@ -227,7 +229,18 @@ impl RequestHeader {
     #[inline]
     #[must_use]
     pub fn identity(logical_slot: u32, use_count: u64) -> u64 {
-        ((u64::from(logical_slot) + 1) << 40) | (use_count & ((1 << 40) - 1))
+        ((u64::from(logical_slot) + 1) << Self::USE_BITS) | (use_count & ((1 << Self::USE_BITS) - 1))
+    }
+
+    /// Bits of an identity that count uses of its slot.
+    pub const USE_BITS: u32 = 40;
+
+    /// Logical slot and use count of an identity; None when no slot has it.
+    #[inline]
+    #[must_use]
+    pub fn parts_of_identity(identity: u64) -> Option<(u32, u64)> {
+        let slot = (identity >> Self::USE_BITS).checked_sub(1)?;
+        Some((u32::try_from(slot).ok()?, identity & ((1 << Self::USE_BITS) - 1)))
     }
 
     /// Where the keys begin in the inline area: they lie there when `key_count * 8` bytes fit behind this offset, else

@@ -18,6 +18,8 @@ pub enum Op {
     UpdateFlat = 5,
     /// CLEAR, SAVE, LOAD and other words to the store as a whole.
     Command = 6,
+    /// Nothing: the answer repeats the 8 bytes of the inline area, and shows that a lane works from end to end.
+    Probe = 7,
 }
 
 impl Op {
@@ -32,6 +34,7 @@ impl Op {
             4 => Some(Op::InitTable),
             5 => Some(Op::UpdateFlat),
             6 => Some(Op::Command),
+            7 => Some(Op::Probe),
             _ => None,
         }
     }

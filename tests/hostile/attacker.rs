@@ -4,10 +4,10 @@ use super::bed::{Bed, PATIENCE, until};
 use reclane::control::{ControlClient, Identity, Member, Peer, Role};
 use reclane::fabric::shm::{Shm, ShmOptions};
 use reclane::fabric::{
-    Access, Completion, Cq, Fabric, Qp, QpAddress, QpConfig, Region, RegionAddress, RemoteAddr, Sge, Work, WorkOp,
+    Access, Completion, Cq, Fabric, Qp, QpConfig, Region, RegionAddress, RemoteAddr, Sge, Work, WorkOp,
 };
 use reclane::ids::{Epoch, Incarnation, ShardId};
-use reclane::lane::LaneOffer;
+use reclane::lane::{LaneEnd, LaneOffer};
 use reclane::options::{Integrity, Settings};
 use reclane::rpc::Scheme;
 use reclane::wire::{Geometry, HEADER_BYTES, RequestHeader, ResponseHeader, Word, request_checksum, response_offsets};
@@ -96,20 +96,30 @@ impl Half {
         Half { cq, qps, responses, extra }
     }
 
-    pub fn addresses(&self) -> Vec<QpAddress> {
-        self.qps.iter().map(Qp::address).collect()
+    /// One end per lane, all in one region.
+    pub fn ends(&self, places: u32) -> Vec<LaneEnd> {
+        let region = self.responses.address();
+        let end = |(lane, qp): (u32, &ShmQp)| LaneEnd {
+            lane,
+            generation: 1,
+            answers: 0,
+            place: lane,
+            places,
+            region,
+            queue_pair: qp.address(),
+        };
+        (0..).zip(&self.qps).map(end).collect()
     }
 
     pub fn offer(&self, joined: &Joined, scheme: Scheme) -> LaneOffer {
         LaneOffer {
             incarnation: joined.incarnation,
             answers: Incarnation(0),
-            generation: 1,
+            window: 0,
             scheme: scheme as u8,
             integrity: u8::from(joined.settings.integrity == Integrity::Crc32c),
             geometry: joined.geometry(),
-            region: self.responses.address(),
-            queue_pairs: self.addresses(),
+            ends: self.ends(joined.geometry().lanes),
         }
     }
 }
@@ -149,10 +159,10 @@ impl Attacker {
     /// Connects to the server's answer to an offer that was published.
     pub fn finish(joined: Joined, half: Half) -> Attacker {
         let answer = joined.answer();
-        for (qp, address) in half.qps.iter().zip(&answer.queue_pairs) {
-            qp.connect(address, PATIENCE).expect("connects");
+        for (qp, end) in half.qps.iter().zip(&answer.ends) {
+            qp.connect(&end.queue_pair, PATIENCE).expect("connects");
         }
-        let (g, server) = (joined.geometry(), answer.region);
+        let (g, server) = (joined.geometry(), answer.ends[0].region);
         let place = |offset: usize| RemoteAddr { address: server.iova + offset as u64, rkey: server.rkey };
         let window_bytes = usize::try_from(server.bytes).expect("small");
         let window = half.qps[0].window(place(0), window_bytes, Access::REMOTE_WRITE).expect("a window").as_ptr();
@@ -165,7 +175,7 @@ impl Attacker {
                     header: window.wrapping_add(g.request_header(lane, slot)),
                     payload: window.wrapping_add(g.request_payload(lane, slot)),
                     response,
-                    word: Word::new(answer.generation, 0),
+                    word: Word::new(answer.ends[0].answers, 0),
                 });
             }
         }

@@ -7,7 +7,7 @@ use reclane::engine::{Client, Request, Target};
 use reclane::fabric::shm::{Shm, ShmOptions};
 use reclane::fabric::{Access, Fabric, Qp, QpConfig, Region, RemoteAddr};
 use reclane::ids::{Incarnation, ShardId, TableTag};
-use reclane::lane::LaneOffer;
+use reclane::lane::{LaneEnd, LaneOffer};
 use reclane::options::{Options, Settings, Side};
 use reclane::wire::{Geometry, HEADER_BYTES, Progress, RequestHeader, ResponseHeader, Word};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,12 +47,17 @@ fn serve(settings: &Settings, member: &ControlClient, me: Incarnation, stop: &At
     let answer = LaneOffer {
         incarnation: me,
         answers: client,
-        region: requests.address(),
-        queue_pairs: vec![qp.address()],
+        window: 1,
+        ends: vec![LaneEnd {
+            answers: offer.ends[0].generation,
+            region: requests.address(),
+            queue_pair: qp.address(),
+            ..offer.ends[0].clone()
+        }],
         ..offer.clone()
     };
-    qp.connect(&offer.queue_pairs[0], PATIENCE).expect("connects");
-    let place = RemoteAddr { address: offer.region.iova, rkey: offer.region.rkey };
+    qp.connect(&offer.ends[0].queue_pair, PATIENCE).expect("connects");
+    let place = RemoteAddr { address: offer.ends[0].region.iova, rkey: offer.ends[0].region.rkey };
     let window = qp.window(place, g.client_region_bytes(), Access::REMOTE_WRITE).expect("a window").as_ptr();
     member.publish_lanes(from, answer.encode()).expect("published");
     let mut dice = Dice::new(number("RECLANE_HOSTILE_SEED", 20_261_129));

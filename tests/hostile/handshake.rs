@@ -5,7 +5,7 @@ use super::bed::{Bed, Victim, alone, holdings, holdings_settle, number, spec, un
 use reclane::fabric::{Access, Qp, QpAddress};
 use reclane::ids::Incarnation;
 use reclane::ids::TableTag;
-use reclane::lane::LaneOffer;
+use reclane::lane::{LaneEnd, LaneOffer};
 use reclane::ps::{GetStats, RowsIn, Store, TableShape};
 use reclane::rpc::Scheme;
 use reclane::wire::payload::{Command, TableSpec};
@@ -17,28 +17,39 @@ use std::time::Duration;
 /// What is wrong with an offer.
 type Lie = fn(&mut LaneOffer);
 
+fn each(offer: &mut LaneOffer, lie: impl Fn(&mut LaneEnd)) {
+    offer.ends.iter_mut().for_each(lie);
+}
+
 const LIES: &[(&str, Lie)] = &[
     ("another geometry", |o| o.geometry.slots += 1),
     ("huge geometry", |o| o.geometry.request_payload_bytes = u32::MAX),
     ("fewer lanes", |o| {
         o.geometry.lanes -= 1;
-        o.queue_pairs.pop();
+        o.ends.pop();
     }),
-    ("a small region", |o| o.region.bytes = 64),
-    ("a region that is not there", |o| o.region.rkey ^= 1),
-    ("a region at the end of the numbers", |o| o.region.iova = u64::MAX - o.region.bytes),
-    ("a region in the middle of a line", |o| o.region.iova += 4),
-    ("a region one word on", |o| o.region.iova += 8),
-    ("another access", |o| o.region.access = Access::LOCAL),
+    ("a small region", |o| each(o, |end| end.region.bytes = 64)),
+    ("a region that is not there", |o| each(o, |end| end.region.rkey ^= 1)),
+    ("a region at the end of the numbers", |o| each(o, |end| end.region.iova = u64::MAX - end.region.bytes)),
+    ("a region in the middle of a line", |o| each(o, |end| end.region.iova += 4)),
+    ("a region one word on", |o| each(o, |end| end.region.iova += 8)),
+    ("another access", |o| each(o, |end| end.region.access = Access::LOCAL)),
     ("another scheme", |o| o.scheme = 9),
     ("another integrity", |o| o.integrity = 1),
-    ("another generation", |o| o.generation = 7),
+    ("another generation", |o| each(o, |end| end.generation = 7)),
+    ("a place outside the region", |o| o.ends[0].place = o.ends[0].places),
+    ("more places than lanes", |o| each(o, |end| end.places += 1)),
+    ("lanes out of order", |o| o.ends.swap(0, 1)),
     ("another process", |o| o.incarnation = Incarnation(1)),
-    ("no address", |o| o.queue_pairs[0] = QpAddress(Vec::new())),
-    ("a strange address", |o| o.queue_pairs[0].0.fill(0xff)),
-    ("a wrong secret", |o| o.queue_pairs[1].0[30] ^= 1),
-    ("one address twice", |o| o.queue_pairs[1] = o.queue_pairs[0].clone()),
-    ("addresses the other way round", |o| o.queue_pairs.reverse()),
+    ("no address", |o| o.ends[0].queue_pair = QpAddress(Vec::new())),
+    ("a strange address", |o| o.ends[0].queue_pair.0.fill(0xff)),
+    ("a wrong secret", |o| o.ends[1].queue_pair.0[30] ^= 1),
+    ("one address twice", |o| o.ends[1].queue_pair = o.ends[0].queue_pair.clone()),
+    ("addresses the other way round", |o| {
+        let last = o.ends.len() - 1;
+        let first = o.ends[0].queue_pair.clone();
+        o.ends[0].queue_pair = core::mem::replace(&mut o.ends[last].queue_pair, first);
+    }),
 ];
 
 #[test]
@@ -109,7 +120,7 @@ fn clients_that_vanish_halfway_leave_nothing_behind() {
                 let offer = half.offer(&joined, Scheme::Single).encode();
                 joined.control.publish_lanes(SERVER, offer).expect("published");
                 let answer = joined.answer();
-                half.qps[0].connect(&answer.queue_pairs[0], super::bed::PATIENCE).expect("connects");
+                half.qps[0].connect(&answer.ends[0].queue_pair, super::bed::PATIENCE).expect("connects");
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::source::{Source, find_word, is_word};
 
 /// Rooms from the top down: each may import the rooms of later rows, and itself. Rooms of one row do not know each other.
 const LAYERS: &[&[&str]] = &[
-    &["capi"],
+    &["capi", "simulate"],
     &["engine"],
     &["checkpoint", "ps"],
     &["rpc"],

@@ -6,6 +6,7 @@ mod doctor;
 mod flags;
 mod launch;
 mod options;
+mod simulate;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ enum Action {
     Doctor(doctor::Arguments),
     /// Measure requests beside what this machine can do at best, as ratios taken in one run.
     Bench(bench::report::Arguments),
+    Simulate(simulate::Arguments),
     /// What `bench` starts its other processes as.
     #[command(name = bench::CHILD_COMMAND, hide = true)]
     Child {
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Action::Deployment(arguments) => deployment::run(&arguments),
         Action::Doctor(arguments) => doctor::run(&arguments),
         Action::Bench(arguments) => finish(bench::report::run(&arguments)),
+        Action::Simulate(arguments) => simulate::run(&arguments),
         Action::Child { role, cpu, rest } => finish(bench::child(&role, cpu.parse().ok(), &rest)),
         Action::Version => {
             println!("reclane {} wire {}", env!("CARGO_PKG_VERSION"), reclane::wire::WIRE_VERSION);

@@ -1,15 +1,17 @@
 //! A client over one fabric.
 
+use super::listen::{listen, look_after};
+use super::mend::{Mender, News};
 use super::open::{channels, join, ps_options, router};
 use super::{ClientStats, LaneInfo};
-use crate::control::{ControlClient, Event, Peer};
+use crate::control::{ControlClient, HealthReport, Peer};
 use crate::error::{Error, Result, Status};
-use crate::fabric::{Access, Fabric, Qp, Region};
-use crate::ids::TableTag;
+use crate::fabric::{Access, Fabric, Qp, Region, WcStatus};
+use crate::ids::{ShardId, TableTag};
 use crate::lane::{DirtyReason, LaneState};
 use crate::options::Settings;
 use crate::ps::client::{PsClient, Request, Token};
-use crate::rpc::Channel;
+use crate::rpc::{Bell, Channel};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
 use crate::thread::start;
 use crate::time::now;
@@ -19,8 +21,6 @@ use std::thread::JoinHandle;
 
 /// How long a shard's thread may take to map a new buffer.
 const EXPOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the event thread looks whether it should end; `wake` makes it look at once.
-const EVENT_WAIT: Duration = Duration::from_millis(500);
 /// Between two looks at requests under way in `shutdown`.
 const SHUTDOWN_LOOK: Duration = Duration::from_millis(1);
 
@@ -32,37 +32,70 @@ pub(super) struct Core<F: Fabric> {
     session: Mutex<Option<Session>>,
     client_id: u32,
     lane_bytes: u64,
-    /// Last, so that lanes go before the fabric that made them.
-    fabric: F,
 }
 
+/// What the threads of a client share.
 #[derive(Debug)]
-struct Shared<F: Fabric> {
-    ps: PsClient<F>,
-    closing: AtomicBool,
+pub(super) struct Shared<F: Fabric> {
+    pub(super) ps: PsClient<F>,
+    pub(super) closing: AtomicBool,
+    /// Wakes the thread that looks after lanes.
+    pub(super) bell: Arc<Bell>,
+    /// What it is to hear.
+    pub(super) news: Mutex<Vec<News>>,
+    pub(super) settings: Settings,
+    /// Every buffer of this client: a rebuilt lane's peer must reach them too.
+    pub(super) buffers: Mutex<Vec<F::Region>>,
+    /// Last, so that lanes go before the fabric that made them.
+    pub(super) fabric: F,
 }
 
 #[derive(Debug)]
 struct Session {
     control: Arc<ControlClient>,
     events: JoinHandle<()>,
+    /// Only where lanes are rebuilt or probed.
+    mender: Option<JoinHandle<()>>,
 }
 
 impl<F: Fabric> Core<F> {
     pub(super) fn open(fabric: F, settings: &Settings) -> Result<Core<F>> {
         let deadline = now().after(Duration::from_millis(settings.control_plane_timeout_ms));
         let (control, incarnation) = join(settings, deadline)?;
-        let (channels, lane_bytes) = channels(&fabric, settings, &control, incarnation, deadline)?;
+        let bell = Arc::new(Bell::default());
+        let (channels, shards, lane_bytes) = channels(&fabric, settings, &control, incarnation, &bell, deadline)?;
         let client_id = match control.me() {
             Peer::Client(id) => id.0,
             Peer::Server(_) => return Err(Error::new(Status::Bug, "the control plane took this client for a server")),
         };
-        let ps = PsClient::new(channels, router(settings), ps_options(settings));
-        let shared = Arc::new(Shared { ps, closing: AtomicBool::new(false) });
+        let ps = PsClient::new(channels, router(settings), ps_options(settings, incarnation));
+        let mender = Mender::new(settings, incarnation, shards);
+        let shared = Arc::new(Shared {
+            ps,
+            closing: AtomicBool::new(false),
+            bell,
+            news: Mutex::default(),
+            settings: settings.clone(),
+            buffers: Mutex::default(),
+            fabric,
+        });
         let control = Arc::new(control);
+        let woken = Arc::downgrade(&control);
+        shared.ps.when_concerned(move || {
+            if let Some(control) = woken.upgrade() {
+                control.wake();
+            }
+        });
         let (listener, heard) = (Arc::clone(&shared), Arc::clone(&control));
         let events = start("reclane-events", move || listen(&listener, &heard))?;
-        let session = Mutex::new(Some(Session { control, events }));
+        let needed = settings.lane_rebuild_enabled || settings.lane_probe_idle_ms > 0;
+        let mender = if needed {
+            let (mended, board) = (Arc::clone(&shared), Arc::clone(&control));
+            Some(start("reclane-mend", move || look_after(&mended, &board, mender))?)
+        } else {
+            None
+        };
+        let session = Mutex::new(Some(Session { control, events, mender }));
         crate::event!(
             crate::observe::Level::INFO,
             crate::observe::events::CLIENT_READY,
@@ -70,7 +103,7 @@ impl<F: Fabric> Core<F> {
             shards = settings.num_shards,
             fabric = F::NAME
         );
-        Ok(Core { shared, session, client_id, lane_bytes, fabric })
+        Ok(Core { shared, session, client_id, lane_bytes })
     }
 
     pub(super) fn ps(&self) -> &PsClient<F> {
@@ -128,14 +161,16 @@ impl<F: Fabric> Core<F> {
         if bytes == 0 {
             return Err(Error::new(Status::InvalidArgument, "a buffer of 0 bytes"));
         }
-        let region = self.fabric.allocate(bytes, Access::ALL)?;
+        let region = self.shared.fabric.allocate(bytes, Access::ALL)?;
+        // First, so that a lane that is being rebuilt has it from one side or the other.
+        lock(&self.shared.buffers).push(region.clone());
         for lane in self.ps().channels().iter().flat_map(Channel::lanes) {
             // A shard that is gone, or goes meanwhile, does not keep the others from it.
             if lane.check().is_ok()
-                && let Err(error) = lane.parts().qp.expose(&region, EXPOSE_TIMEOUT)
+                && let Err(error) = lane.connection().parts().qp.expose(&region, EXPOSE_TIMEOUT)
                 && lane.check().is_ok()
             {
-                return Err(error.at_shard(lane.parts().shard));
+                return Err(error.at_shard(lane.shard()));
             }
         }
         Ok(region)
@@ -147,7 +182,8 @@ impl<F: Fabric> Core<F> {
         move || {
             if let Some(shared) = home.upgrade() {
                 let lanes = shared.ps.channels().iter().flat_map(Channel::lanes);
-                lanes.for_each(|lane| lane.parts().qp.unexpose(&region));
+                lanes.for_each(|lane| lane.connection().parts().qp.unexpose(&region));
+                lock(&shared.buffers).retain(|kept| kept.address() != region.address());
             }
         }
     }
@@ -160,15 +196,41 @@ impl<F: Fabric> Core<F> {
         };
         // The slow signs show in the state without waiting for a request to notice them.
         let _ = found.check();
-        let parts = found.parts();
+        let connection = found.connection();
+        let (parts, life) = (connection.parts(), found.life());
         Ok(LaneInfo {
             shard,
             lane,
-            state: found.state(),
+            state: life.state(),
+            rebuildable: life.reason().is_none_or(crate::lane::DirtyReason::rebuildable),
+            attempts: life.attempts(),
+            reason: life.reason().map_or("", crate::lane::DirtyReason::name),
             generation: parts.generation,
             scheme: parts.scheme.name(),
             queue_pair: parts.qp.number(),
         })
+    }
+
+    pub(super) fn break_lane(&self, shard: u32, lane: u32) -> Result<()> {
+        let channel = self.ps().channels().get(shard as usize);
+        let Some(found) = channel.and_then(|channel| channel.lanes().get(lane as usize)) else {
+            return Err(Error::new(Status::InvalidArgument, format!("there is no lane {lane} to shard {shard}")));
+        };
+        found.fail(found.connection().parts().generation, DirtyReason::Completion(WcStatus::WrFlush));
+        Ok(())
+    }
+
+    pub(super) fn health(&self, shard: u32) -> Result<HealthReport> {
+        if shard >= self.num_shards() {
+            return Err(Error::new(Status::InvalidArgument, format!("there is no shard {shard}")));
+        }
+        let control = lock(&self.session).as_ref().map(|session| Arc::clone(&session.control)).ok_or_else(closed)?;
+        let timeout = Duration::from_millis(self.shared.settings.health_probe_timeout_ms);
+        match control.server_health(ShardId(shard), timeout) {
+            // That nobody answers is no verdict on the shard.
+            Err(error) if error.status == Status::ControlPlaneUnreachable => Ok(HealthReport::UNKNOWN),
+            other => other,
+        }
     }
 
     #[allow(clippy::cast_possible_truncation)] // bounded by options
@@ -205,14 +267,17 @@ impl<F: Fabric> Core<F> {
 
     fn end(&self) {
         self.shared.closing.store(true, Ordering::Relaxed);
-        let Some(Session { control, events }) = lock(&self.session).take() else {
+        let Some(Session { control, events, mender }) = lock(&self.session).take() else {
             return;
         };
         control.wake();
-        // A panic of that thread was reported by its own hook; there is nothing left to save here.
-        let _ = events.join();
+        self.shared.bell.ring();
+        for thread in mender.into_iter().chain([events]) {
+            // A panic of that thread was reported by its own hook; there is nothing left to save here.
+            let _ = thread.join();
+        }
         for lane in self.ps().channels().iter().flat_map(Channel::lanes) {
-            lane.fail(DirtyReason::Closed);
+            lane.close();
         }
         if let Some(control) = Arc::into_inner(control) {
             control.leave();
@@ -228,26 +293,5 @@ fn closed() -> Box<Error> {
 impl<F: Fabric> Drop for Core<F> {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// Hears the control plane's verdicts. Its own end is no verdict on anybody.
-fn listen<F: Fabric>(shared: &Shared<F>, control: &ControlClient) {
-    while !shared.closing.load(Ordering::Relaxed) {
-        match control.next_event(EVENT_WAIT) {
-            Some(Event::MemberLeft { peer: Peer::Server(shard), died, .. }) => {
-                let reason = if died { DirtyReason::PeerGone } else { DirtyReason::PeerLeft };
-                if let Some(channel) = shared.ps.channels().get(shard.0 as usize) {
-                    channel.lanes().iter().for_each(|lane| lane.fail(reason));
-                }
-            }
-            Some(Event::ServerDraining(shard)) => {
-                crate::event!(crate::observe::Level::INFO, crate::observe::events::SHARD_DRAINING, shard = shard.0)
-            }
-            // Reported where they are noticed; data traffic is not concerned.
-            Some(Event::ControlPlaneLost | Event::ControlPlaneBack)
-            | Some(Event::MemberLeft { .. } | Event::LanesPublished { .. } | Event::ServerReady(_))
-            | None => {}
-        }
     }
 }

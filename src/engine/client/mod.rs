@@ -2,6 +2,8 @@
 
 mod buffer;
 mod core;
+mod listen;
+pub(crate) mod mend;
 mod open;
 
 pub use buffer::Buffer;
@@ -10,9 +12,10 @@ use buffer::Memory;
 use self::core::Core;
 use super::log::sink;
 use super::{Request, Token};
-#[cfg(not(feature = "verbs"))]
-use crate::error::Error;
+use crate::control::HealthReport;
 use crate::error::Result;
+#[cfg(not(feature = "verbs"))]
+use crate::error::{Error, Status};
 use crate::fabric::shm::{Shm, ShmOptions};
 #[cfg(feature = "verbs")]
 use crate::fabric::verbs::{Verbs, VerbsOptions};
@@ -34,6 +37,12 @@ pub struct LaneInfo {
     pub lane: u32,
     /// Its state.
     pub state: LaneState,
+    /// Whether connecting anew can help; false for one that is Dead, or would be.
+    pub rebuildable: bool,
+    /// Times that it was connected anew, or tried to be.
+    pub attempts: u32,
+    /// Why it last left Active; empty when it never has.
+    pub reason: &'static str,
     /// Which connection it is.
     pub generation: u32,
     /// Its commit scheme's name.
@@ -234,6 +243,24 @@ impl Client {
     /// `InvalidArgument` when there is no such shard or lane.
     pub fn lane(&self, shard: u32, lane: u32) -> Result<LaneInfo> {
         on_core!(&self.face, core => core.lane(shard, lane))
+    }
+
+    /// Takes a lane out of use, as a failed completion would: for maintenance and tests. Where lanes are rebuilt it comes
+    /// back.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is no such lane.
+    pub fn break_lane(&self, shard: u32, lane: u32) -> Result<()> {
+        on_core!(&self.face, core => core.break_lane(shard, lane))
+    }
+
+    /// What the control plane knows of a shard's health; `known` is false when it does not answer. Blocks for at most
+    /// the time that questions about health may take.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is no such shard; `Closed`.
+    pub fn health(&self, shard: u32) -> Result<HealthReport> {
+        on_core!(&self.face, core => core.health(shard))
     }
 
     /// What the client has now.

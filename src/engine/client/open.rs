@@ -1,16 +1,17 @@
 //! From settings to connected channels.
 
-use super::super::connect::{Completions, End, decode_offer, geometry, scheme};
+use super::super::connect::{Completions, End, EndOf, FIRST_GENERATION, blank_offer, decode_offer, placement, scheme};
 use super::super::{fresh_incarnation, host_name, identity};
+use super::mend::{ShardMend, policy};
 use crate::control::{ControlClient, Member, Peer, Role};
 use crate::error::{Error, Layer, Result, Status};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Qp};
 use crate::ids::{ClientId, Incarnation, ShardId};
 use crate::lane::LaneOffer;
-use crate::options::{GetResponseMode, Integrity, PutTransferMode, Settings};
+use crate::options::{GetResponseMode, Integrity, PutTransferMode, RequestRetry, Settings};
 use crate::ps::client::{INDEX_MAX, PsClientOptions, Record, SHARDS_MAX};
 use crate::ps::routing::Router;
-use crate::rpc::{Channel, ClientLaneParts, PacePolicy, Scheme};
+use crate::rpc::{Bell, Channel, ClientLaneParts, PacePolicy, Placement, Scheme, Witness};
 use crate::sync::Arc;
 use crate::time::{Tick, now, pause};
 use core::time::Duration;
@@ -22,7 +23,7 @@ pub(super) fn router(settings: &Settings) -> Router {
     Router::new(settings.hash_method, settings.num_shards)
 }
 
-pub(super) fn ps_options(settings: &Settings) -> PsClientOptions {
+pub(super) fn ps_options(settings: &Settings, incarnation: Incarnation) -> PsClientOptions {
     PsClientOptions {
         keys_max: settings.max_kv_num_per_request,
         direct: settings.get_response_mode != GetResponseMode::StagingCopy,
@@ -34,6 +35,10 @@ pub(super) fn ps_options(settings: &Settings) -> PsClientOptions {
         },
         wait_timeout: Duration::from_millis(settings.wait_timeout_ms),
         default_dim: settings.value_size / 4,
+        retry: settings.request_retry == RequestRetry::ExactlyOnce,
+        rebuild: policy(settings, incarnation),
+        health_after: Duration::from_millis(settings.health_probe_after_ms),
+        health_every: Duration::from_millis(settings.health_probe_interval_ms),
     }
 }
 
@@ -68,62 +73,88 @@ pub(super) fn join(settings: &Settings, deadline: Tick) -> Result<(ControlClient
     Ok((control, incarnation))
 }
 
-/// Offers lanes to every shard, then connects each to the shard's answer.
+/// Channels to all shards, and what it takes to rebuild their lanes.
+pub(super) type Connected<F> = (Vec<Channel<F, Record>>, Vec<ShardMend<F>>, u64);
+
+/// Offers lanes to every shard, then connects each to the shard's answer, and echoes what was answered.
 pub(super) fn channels<F: Fabric>(
     fabric: &F,
     settings: &Settings,
     control: &ControlClient,
     incarnation: Incarnation,
+    bell: &Arc<Bell>,
     deadline: Tick,
-) -> Result<(Vec<Channel<F, Record>>, u64)> {
+) -> Result<Connected<F>> {
     let asked = scheme(fabric, settings)?;
-    let geometry = geometry(settings);
-    let mut ends = Vec::new();
+    let lanes: Vec<(u32, u32)> = (0..settings.qps_per_client_per_shard).map(|lane| (lane, FIRST_GENERATION)).collect();
+    let mut made = Vec::new();
     for shard in 0..settings.num_shards {
         let (send, recv) = (fabric.create_cq(settings.cq_depth)?, fabric.create_cq(settings.cq_depth)?);
-        let bytes = (geometry.client_region_bytes(), geometry.server_region_bytes());
-        let end = End::make(fabric, settings, geometry.lanes, bytes, |_| Completions {
+        let end = End::make(fabric, settings, EndOf::Client, &lanes, &[], |_| Completions {
             send: Arc::clone(&send),
             recv: Arc::clone(&recv),
             waker: None,
         })?;
-        let offer = end.offer(geometry, asked, settings.integrity, incarnation, Incarnation(0));
-        control.publish_lanes(Peer::Server(ShardId(shard)), offer.encode())?;
-        ends.push((end, send, recv));
+        let mut own = blank_offer(settings, asked, incarnation);
+        own.ends = (0..lanes.len()).filter_map(|place| end.describe(place, FIRST_GENERATION, 0)).collect();
+        control.publish_lanes(Peer::Server(ShardId(shard)), own.encode())?;
+        made.push((end, own, (send, recv)));
     }
-    let mut channels = Vec::new();
-    let mut bytes = 0;
-    for (shard, (end, send, recv)) in (0..settings.num_shards).zip(ends) {
+    let (mut channels, mut shards, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for (shard, (end, mut own, cqs)) in (0..).zip(made) {
         let named = |error: Box<Error>| error.at_shard(shard).in_layer(Layer::Node);
         let answer = answer_of(control, settings, shard, incarnation, deadline).map_err(named)?;
-        let scheme = Scheme::from_code(answer.scheme).filter(|s| s.fits(&fabric.capabilities())).ok_or_else(|| {
-            named(Error::new(
-                Status::DeploymentMismatch,
-                format!("shard {shard} answered commit scheme {}, which this fabric cannot carry", answer.scheme),
-            ))
-        })?;
-        end.connect(&answer, deadline).map_err(named)?;
-        bytes += (geometry.client_region_bytes() + end.staging.as_ref().map_or(0, |_| geometry.server_region_bytes()))
-            as u64;
-        let lanes = (0..geometry.lanes)
-            .zip(end.queue_pairs)
-            .map(|(lane, qp)| ClientLaneParts {
-                shard,
-                lane,
-                generation: answer.generation,
-                scheme,
-                geometry,
-                qp,
-                send_cq: Arc::clone(&send),
-                recv_cq: Arc::clone(&recv),
-                responses: end.slots.clone(),
-                staging: end.staging.clone(),
-                remote: answer.region,
-            })
-            .collect();
-        channels.push(Channel::new(shard, settings.integrity == Integrity::Crc32c, lanes).map_err(named)?);
+        bytes += end.bytes();
+        let parts = connect_all(fabric, shard, end, &answer, &cqs, incarnation, deadline).map_err(named)?;
+        own.answers = answer.incarnation;
+        for end in &mut own.ends {
+            end.answers = answer.answer_to(incarnation, end.lane, end.generation).map_or(0, |theirs| theirs.generation);
+        }
+        control.publish_lanes(Peer::Server(ShardId(shard)), own.encode())?;
+        channels.push(Channel::new(shard, settings.integrity == Integrity::Crc32c, parts, bell).map_err(named)?);
+        shards.push(ShardMend::new(own, cqs, answer.incarnation));
     }
-    Ok((channels, bytes))
+    Ok((channels, shards, bytes))
+}
+
+/// Connects every lane to the shard's end of it.
+fn connect_all<F: Fabric>(
+    fabric: &F,
+    shard: u32,
+    end: End<F>,
+    answer: &LaneOffer,
+    cqs: &(Arc<F::Cq>, Arc<F::Cq>),
+    incarnation: Incarnation,
+    deadline: Tick,
+) -> Result<Vec<ClientLaneParts<F>>> {
+    let refuse = |what: String| Error::new(Status::DeploymentMismatch, what);
+    let scheme = Scheme::from_code(answer.scheme).filter(|s| s.fits(&fabric.capabilities())).ok_or_else(|| {
+        refuse(format!("shard {shard} answered commit scheme {}, which this fabric cannot carry", answer.scheme))
+    })?;
+    let End { lanes, slots, staging, geometry } = end;
+    let mut parts = Vec::with_capacity(lanes.len());
+    for (place, (lane, generation, qp)) in (0..).zip(lanes) {
+        let theirs = answer
+            .answer_to(incarnation, lane, generation)
+            .ok_or_else(|| refuse(format!("shard {shard} left lane {lane} out of its answer")))?;
+        qp.connect(&theirs.queue_pair, deadline.remaining())?;
+        parts.push(ClientLaneParts {
+            shard,
+            lane,
+            generation,
+            scheme,
+            here: Placement { place, geometry },
+            there: placement(answer, theirs),
+            qp,
+            send_cq: Arc::clone(&cqs.0),
+            recv_cq: Arc::clone(&cqs.1),
+            responses: slots.clone(),
+            staging: staging.clone(),
+            remote: theirs.region,
+            witness: Witness { incarnation: answer.incarnation, window: answer.window },
+        });
+    }
+    Ok(parts)
 }
 
 /// The shard's answer to this incarnation's offer.
@@ -134,10 +165,9 @@ fn answer_of(
     incarnation: Incarnation,
     deadline: Tick,
 ) -> Result<LaneOffer> {
-    let ours = geometry(settings);
     loop {
         let bytes = control.get_lanes(Peer::Server(ShardId(shard)), deadline.remaining())?;
-        let answer = decode_offer(&bytes, ours, ours.server_region_bytes(), settings.integrity)?;
+        let answer = decode_offer(&bytes, settings, EndOf::Server)?;
         if answer.answers == incarnation {
             return Ok(answer);
         }

@@ -1,131 +1,120 @@
-//! Letting a client's lanes in.
+//! Connecting a client's lanes: the first time, and each time that the client has rebuilt one.
 
 use super::core::Shared;
+use super::guests::{Guest, Guests};
+use super::respond::{Host, Response, respond};
 use crate::control::{ControlClient, Peer};
-use crate::engine::connect::{Completions, End, decode_offer, geometry, scheme};
+use crate::engine::connect::{Completions, EndOf, decode_offer};
 use crate::error::{Error, Result, Status};
 use crate::fabric::Fabric;
-use crate::ids::{ClientId, Incarnation};
-use crate::options::Settings;
-use crate::rpc::{Scheme, ServerLane, ServerLaneParts};
-use crate::sync::{Arc, Mutex, lock};
+use crate::rpc::Scheme;
+use crate::sync::{Arc, lock};
 use crate::time::now;
 use core::time::Duration;
-use std::collections::HashSet;
 
 /// How long connecting one client's lanes may take. A client that is stopped meanwhile holds up nobody: each is let in
 /// on a thread of its own.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection that the client has not taken by then is given up. Several times what its attempt may take.
+pub(super) const FORSAKEN_AFTER: Duration = Duration::from_secs(30);
 
-/// Who is being let in, or is in. A client is let in once: what it publishes beside that costs this shard nothing.
-#[derive(Debug, Default)]
-pub(super) struct Guests(Mutex<HashSet<(ClientId, Incarnation)>>);
-
-impl Guests {
-    /// False: it is here already.
-    pub(super) fn enter(&self, client: ClientId, incarnation: Incarnation) -> bool {
-        lock(&self.0).insert((client, incarnation))
-    }
-
-    /// It left, or could not be let in.
-    pub(super) fn leave(&self, client: ClientId, incarnation: Incarnation) {
-        lock(&self.0).remove(&(client, incarnation));
-    }
-
-    fn is_here(&self, client: ClientId, incarnation: Incarnation) -> bool {
-        lock(&self.0).contains(&(client, incarnation))
+/// Handshakes with a client until there is nothing new, then with the next that waits for a thread.
+pub(super) fn serve<F: Fabric>(shared: &Shared<F>, control: &ControlClient, first: Arc<Guest<F>>) {
+    let mut next = Some(first);
+    while let Some(guest) = next {
+        loop {
+            if let Err(error) = handshake(shared, control, &guest) {
+                crate::event!(crate::observe::Level::WARN, crate::observe::events::CLIENT_REFUSED,
+                    shard = shared.settings.shard_id, client = guest.client.0, error = %error);
+            }
+            if !Guests::more(&guest) {
+                break;
+            }
+        }
+        // Whoever leaves goes from the guests first and is dropped then: so one of the two looks last.
+        if !shared.guests.is_here(&guest) {
+            shared.mailboxes.iter().for_each(|mailbox| mailbox.drop_client(guest.client, guest.incarnation));
+        }
+        next = shared.guests.next();
     }
 }
 
-/// Lets a client in that has just [entered](Guests::enter). One that left meanwhile leaves nothing behind.
-pub(super) fn admit<F: Fabric>(
-    shared: &Shared<F>,
-    control: &ControlClient,
-    client: ClientId,
-    incarnation: Incarnation,
-) -> Result<()> {
-    let outcome = let_in(shared, control, client, incarnation);
-    if outcome.is_err() {
-        shared.guests.leave(client, incarnation);
-    }
-    // Whoever leaves goes from the guests first and is dropped then: so one of the two looks last.
-    if !shared.guests.is_here(client, incarnation) {
-        shared.mailboxes.iter().for_each(|mailbox| mailbox.drop_client(client, incarnation));
-    }
-    outcome
-}
-
-/// Builds this end for the lanes a client offered, tells the client, and gives them to the poll threads.
-fn let_in<F: Fabric>(
-    shared: &Shared<F>,
-    control: &ControlClient,
-    client: ClientId,
-    incarnation: Incarnation,
-) -> Result<()> {
+/// Reads what the client offers, connects what is new in it, and answers.
+fn handshake<F: Fabric>(shared: &Shared<F>, control: &ControlClient, guest: &Guest<F>) -> Result<()> {
     let deadline = now().after(CONNECT_TIMEOUT);
-    let settings = &shared.settings;
-    let geometry = geometry(settings);
-    let bytes = control.get_lanes(Peer::Client(client), deadline.remaining())?;
-    let offer = decode_offer(&bytes, geometry, geometry.client_region_bytes(), settings.integrity)?;
-    if offer.incarnation != incarnation {
+    let admitted = lock(&guest.lanes).admitted;
+    let patience = Duration::from_millis(shared.settings.lane_rebuild_poll_timeout_ms);
+    let bytes = control.get_lanes(Peer::Client(guest.client), if admitted { patience } else { CONNECT_TIMEOUT })?;
+    let offer = decode_offer(&bytes, &shared.settings, EndOf::Client)?;
+    if offer.incarnation != guest.incarnation {
         // Another process took the number over; its own event follows.
         return Err(Error::new(Status::DeploymentMismatch, "the offer is not of the process that published it"));
     }
-    let answered = agree(shared, settings, offer.scheme)?;
-    let regions = (geometry.server_region_bytes(), geometry.client_region_bytes());
-    let end = End::make(&shared.fabric, settings, geometry.lanes, regions, |lane| {
-        let (thread, station) = shared.home(client, lane);
+    let host = Host {
+        fabric: &shared.fabric,
+        settings: &shared.settings,
+        incarnation: shared.incarnation,
+        client: guest.client,
+        guest: guest.incarnation,
+        window: &guest.window,
+    };
+    let completions = |lane| {
+        let (thread, station) = shared.home(guest.client, lane);
         let mailbox = &shared.mailboxes[thread];
+        let station = &mailbox.stations[station];
         Completions {
-            send: Arc::clone(&mailbox.stations[station].send),
-            recv: Arc::clone(&mailbox.stations[station].recv),
+            send: Arc::clone(&station.send),
+            recv: Arc::clone(&station.recv),
             waker: Some(Arc::clone(&mailbox.waker)),
         }
-    })?;
-    let answer = end.offer(geometry, answered, settings.integrity, shared.incarnation, incarnation);
-    end.connect(&offer, deadline)?;
-    let End { queue_pairs, slots, staging } = end;
-    let mut lanes = Vec::new();
-    for (lane, qp) in (0..geometry.lanes).zip(queue_pairs) {
-        let (thread, station) = shared.home(client, lane);
-        let parts = ServerLaneParts {
-            client,
-            incarnation,
-            lane,
-            generation: offer.generation,
-            scheme: answered,
-            geometry,
-            qp,
-            send_cq: Arc::clone(&shared.mailboxes[thread].stations[station].send),
-            requests: slots.clone(),
-            staging: staging.clone(),
-            remote: offer.region,
-        };
-        let lane = ServerLane::new(parts).ok_or_else(|| {
-            Error::new(Status::DeploymentMismatch, format!("client {client} offers less memory than its slots need"))
-        })?;
-        lanes.push((thread, station, Arc::new(lane)));
-    }
-    for (thread, station, lane) in lanes {
+    };
+    let mut lanes = lock(&guest.lanes);
+    let response = respond(&host, &mut lanes, &offer, (now(), deadline), completions, |lane| {
+        let (thread, station) = shared.home(guest.client, lane.parts().lane);
         shared.mailboxes[thread].add(station, lane);
+    })?;
+    drop(lanes);
+    if let Some(answer) = &response.answer {
+        control.publish_lanes(Peer::Client(guest.client), answer.encode())?;
     }
-    control.publish_lanes(Peer::Client(client), answer.encode())?;
-    crate::event!(crate::observe::Level::INFO, crate::observe::events::CLIENT_ADMITTED,
-        shard = settings.shard_id,
-        client = client.0,
-        incarnation = %incarnation,
-        lanes = geometry.lanes,
-        scheme = answered.name(),
-    );
-    Ok(())
+    report(shared, guest, &response);
+    response.failure.map_or(Ok(()), Err)
 }
 
-/// The scheme that both ends can carry.
-fn agree<F: Fabric>(shared: &Shared<F>, settings: &Settings, asked: u8) -> Result<Scheme> {
-    let ours = scheme(&shared.fabric, settings)?;
-    let theirs = Scheme::from_code(asked).ok_or_else(|| {
-        Error::new(Status::DeploymentMismatch, format!("the client asks for commit scheme {asked}, which is unknown"))
-    })?;
-    // `auto` may pick differently on two hosts: what needs no order works for both.
-    Ok(if ours == theirs { ours } else { Scheme::Crc })
+fn report<F: Fabric>(shared: &Shared<F>, guest: &Guest<F>, response: &Response) {
+    let (shard, client) = (shared.settings.shard_id, guest.client.0);
+    for (lane, generation) in &response.skipped {
+        crate::event!(
+            crate::observe::Level::WARN,
+            crate::observe::events::LANE_REBUILD_SKIPPED,
+            shard,
+            client,
+            lane,
+            generation,
+            reason = "disabled_at_server",
+        );
+    }
+    if response.first {
+        let scheme = response.answer.as_ref().and_then(|answer| Scheme::from_code(answer.scheme));
+        crate::event!(crate::observe::Level::INFO, crate::observe::events::CLIENT_ADMITTED,
+            shard,
+            client,
+            incarnation = %guest.incarnation,
+            lanes = response.connected.len(),
+            scheme = scheme.map_or("?", Scheme::name),
+        );
+        return;
+    }
+    for (lane, generation, own) in &response.connected {
+        crate::event!(
+            crate::observe::Level::INFO,
+            crate::observe::events::LANE_RECOVERED,
+            shard,
+            client,
+            lane,
+            generation,
+            attempts = own - 1,
+            side = "server"
+        );
+    }
 }

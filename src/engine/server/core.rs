@@ -1,10 +1,11 @@
 //! A shard over one fabric.
 
 use super::ServerStats;
-use super::accept::{Guests, admit};
+use super::guests::Guests;
+use super::listen::listen;
 use super::poller::{IdlePolicy, Mailbox, Outlets, Poller, Station};
-use super::queue::Queue;
-use crate::control::{ControlClient, ControlPlane, Event, Member, Peer, Role};
+use super::queue::{Job, Queue};
+use crate::control::{ControlClient, ControlPlane, Member, Role, Thresholds};
 use crate::engine::{fresh_incarnation, host_name, identity};
 use crate::error::{Error, Result, Status};
 use crate::fabric::Fabric;
@@ -17,7 +18,6 @@ use crate::time::{now, pause};
 use core::time::Duration;
 use std::thread::JoinHandle;
 
-const EVENT_WAIT: Duration = Duration::from_millis(500);
 /// How long a stopping shard tries to tell the others: they see it leave in any case.
 const DRAINING_TIMEOUT: Duration = Duration::from_secs(1);
 /// Why a shard could not stop in time.
@@ -33,11 +33,11 @@ pub(super) struct Shared<F: Fabric> {
     pub(super) mailboxes: Vec<Arc<Mailbox<F>>>,
     pub(super) settings: Settings,
     pub(super) incarnation: Incarnation,
-    pub(super) guests: Guests,
+    pub(super) guests: Guests<F>,
     worker_counts: Vec<Mutex<HandlerCounts>>,
-    closing: AtomicBool,
+    pub(super) closing: AtomicBool,
     /// The control plane is gone for now.
-    plane_lost: AtomicBool,
+    pub(super) plane_lost: AtomicBool,
     /// Last, so that lanes go before the fabric that made them.
     pub(super) fabric: F,
 }
@@ -77,7 +77,12 @@ impl<F: Fabric> Core<F> {
         let mut settings = settings.clone();
         let identity = identity(&settings)?;
         let plane = if settings.shard_id == 0 {
-            Some(ControlPlane::serve(&settings.control_plane_host, settings.control_plane_port, &identity)?)
+            let thresholds = Thresholds {
+                stale: Duration::from_millis(settings.health_stale_ms),
+                dead: Duration::from_millis(settings.health_dead_ms),
+            };
+            let (host, port) = (&settings.control_plane_host, settings.control_plane_port);
+            Some(ControlPlane::serve_watching(host, port, &identity, thresholds)?)
         } else {
             None
         };
@@ -96,7 +101,7 @@ impl<F: Fabric> Core<F> {
         let shared = Arc::new(Shared {
             mailboxes: mailboxes(&fabric, &settings)?,
             incarnation,
-            guests: Guests::default(),
+            guests: Guests::new(),
             worker_counts: (0..=settings.get_workers).map(|_| Mutex::default()).collect(),
             closing: AtomicBool::new(false),
             plane_lost: AtomicBool::new(false),
@@ -110,6 +115,7 @@ impl<F: Fabric> Core<F> {
             plane_port,
         };
         control.ready()?;
+        control.beat_every(Duration::from_millis(core.shared.settings.heartbeat_interval_ms));
         drop(control);
         let settings = &core.shared.settings;
         crate::event!(
@@ -217,6 +223,7 @@ fn add(sum: &mut HandlerCounts, one: &HandlerCounts) {
     sum.missing_rows += one.missing_rows;
     sum.refused += one.refused;
     sum.internal_errors += one.internal_errors;
+    sum.repeated += one.repeated;
 }
 
 fn mailboxes<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Vec<Arc<Mailbox<F>>>> {
@@ -268,60 +275,31 @@ fn run<F: Fabric>(shared: &Arc<Shared<F>>, store: &Arc<dyn Store>, control: &Arc
 fn work<F: Fabric>(queue: &Queue<F>, shared: &Shared<F>, handler: &Handler, worker: u32, index: usize) {
     let mut scratch = Scratch::new(worker);
     while let Some(job) = queue.pop() {
-        handler.execute(&job.lane, job.slot, &job.header, &mut scratch);
+        // Requests of a lane that is down are not worth executing: its client sends them again, or has given them up.
+        while job.lane.is_usable() || !fenced(shared, &job) {
+            if handler.execute(&job.lane, job.slot, &job.header, &mut scratch) {
+                break;
+            }
+            std::thread::yield_now();
+        }
         *lock(&shared.worker_counts[index]) = scratch.counts;
     }
 }
 
-/// Hears who comes and goes. Each client is let in on a thread of its own, so that a stopped one holds up nobody.
-fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
-    let mut admissions: Vec<JoinHandle<()>> = Vec::new();
-    while !shared.closing.load(Ordering::Relaxed) {
-        admissions.retain(|thread| !thread.is_finished());
-        match control.next_event(EVENT_WAIT) {
-            Some(Event::LanesPublished { from: Peer::Client(client), incarnation }) => {
-                if !shared.guests.enter(client, incarnation) {
-                    let shard = shared.settings.shard_id;
-                    let error = "it offered lanes before";
-                    crate::event!(
-                        crate::observe::Level::WARN,
-                        crate::observe::events::CLIENT_REFUSED,
-                        shard,
-                        client = client.0,
-                        error
-                    );
-                    continue;
-                }
-                let (host, speaker) = (Arc::clone(shared), Arc::clone(control));
-                let started = start("reclane-admit", move || {
-                    if let Err(error) = admit(&host, &speaker, client, incarnation) {
-                        let shard = host.settings.shard_id;
-                        crate::event!(crate::observe::Level::WARN, crate::observe::events::CLIENT_REFUSED, shard, client = client.0, error = %error);
-                    }
-                });
-                match started {
-                    Ok(thread) => admissions.push(thread),
-                    Err(error) => {
-                        crate::event!(crate::observe::Level::ERROR, crate::observe::events::CLIENT_REFUSED, client = client.0, error = %error);
-                        shared.guests.leave(client, incarnation);
-                    }
-                }
-            }
-            Some(Event::MemberLeft { peer: Peer::Client(client), incarnation, .. }) => {
-                shared.guests.leave(client, incarnation);
-                shared.mailboxes.iter().for_each(|mailbox| mailbox.drop_client(client, incarnation));
-            }
-            Some(Event::ControlPlaneLost) => {
-                shared.plane_lost.store(true, Ordering::Relaxed);
-            }
-            Some(Event::ControlPlaneBack) => {
-                shared.plane_lost.store(false, Ordering::Relaxed);
-            }
-            Some(_) | None => {}
-        }
-    }
-    for thread in admissions {
-        // As above: reported by its own hook.
-        let _ = thread.join();
-    }
+/// Says that a request of a lane that went down meanwhile is dropped, and that nothing is written to its memory. Always
+/// true.
+#[cold]
+fn fenced<F: Fabric>(shared: &Shared<F>, job: &Job<F>) -> bool {
+    let parts = job.lane.parts();
+    crate::event!(
+        crate::observe::Level::INFO,
+        crate::observe::events::GET_PAYLOAD_DROPPED_STALE,
+        shard = shared.settings.shard_id,
+        client = parts.client.0,
+        lane = parts.lane,
+        generation = parts.generation,
+        slot = job.slot,
+        sequence = job.header.sequence,
+    );
+    true
 }

@@ -2,8 +2,11 @@
 
 mod accept;
 mod core;
+pub(crate) mod guests;
+mod listen;
 mod poller;
 mod queue;
+pub(crate) mod respond;
 
 use self::core::Core;
 use super::client::shm_options;

@@ -33,6 +33,7 @@ pub(super) struct Mailbox<F: Fabric> {
 struct Inbox<F: Fabric> {
     add: Vec<(usize, Arc<ServerLane<F>>)>,
     drop: Vec<(ClientId, Incarnation)>,
+    retire: Vec<(ClientId, Incarnation, u32, u32)>,
     stop: bool,
 }
 
@@ -62,7 +63,7 @@ impl<F: Fabric> Mailbox<F> {
             stations,
             waker,
             news: AtomicBool::new(false),
-            inbox: Mutex::new(Inbox { add: Vec::new(), drop: Vec::new(), stop: false }),
+            inbox: Mutex::new(Inbox { add: Vec::new(), drop: Vec::new(), retire: Vec::new(), stop: false }),
             counters: Counters::default(),
             counts: Mutex::new(HandlerCounts::default()),
         }
@@ -78,6 +79,11 @@ impl<F: Fabric> Mailbox<F> {
     /// Gives a lane to a scanner of this thread.
     pub(super) fn add(&self, station: usize, lane: Arc<ServerLane<F>>) {
         self.post(|inbox| inbox.add.push((station, lane)));
+    }
+
+    /// Takes a connection of one lane away, if it is that one.
+    pub(super) fn drop_lane(&self, client: ClientId, incarnation: Incarnation, lane: u32, generation: u32) {
+        self.post(|inbox| inbox.retire.push((client, incarnation, lane, generation)));
     }
 
     /// Takes all lanes of a client's process away.
@@ -140,6 +146,8 @@ pub(super) struct Poller<F: Fabric> {
     outlets: Outlets<F>,
     idle: IdlePolicy,
     ready: Vec<Ready>,
+    /// Repetitions of requests that other threads are executing.
+    later: Vec<Job<F>>,
     rounds: u64,
     empty: u64,
     idle_rounds: u32,
@@ -164,6 +172,7 @@ impl<F: Fabric> Poller<F> {
             outlets,
             idle,
             ready: Vec::with_capacity(READY_MAX),
+            later: Vec::new(),
             rounds: 0,
             empty: 0,
             idle_rounds: 0,
@@ -241,12 +250,24 @@ impl<F: Fabric> Poller<F> {
                     Some(queue) => {
                         queue.push(Job { lane: Arc::clone(lane), slot: ready.slot, header: ready.header });
                     }
-                    None => self.handler.execute(lane, ready.slot, &ready.header, &mut self.scratch),
+                    None if self.handler.execute(lane, ready.slot, &ready.header, &mut self.scratch) => {}
+                    None => self.later.push(Job { lane: Arc::clone(lane), slot: ready.slot, header: ready.header }),
                 }
             }
         }
+        if !self.later.is_empty() {
+            found |= self.look_again();
+        }
         self.empty += u64::from(!found);
         found
+    }
+
+    /// Hands repetitions in again. Each slot has one at most, so there are never many. True: there are some.
+    #[cold]
+    fn look_again(&mut self) -> bool {
+        let (handler, scratch) = (&self.handler, &mut self.scratch);
+        self.later.retain(|job| job.lane.is_usable() && !handler.execute(&job.lane, job.slot, &job.header, scratch));
+        true
     }
 
     #[inline]
@@ -286,15 +307,28 @@ impl<F: Fabric> Poller<F> {
             return;
         }
         let stop;
-        let (add, drop) = {
+        let (add, drop, retire) = {
             let mut inbox = lock(&self.mailbox.inbox);
             stop = inbox.stop;
-            (core::mem::take(&mut inbox.add), core::mem::take(&mut inbox.drop))
+            let inbox = &mut *inbox;
+            (core::mem::take(&mut inbox.add), core::mem::take(&mut inbox.drop), core::mem::take(&mut inbox.retire))
         };
         for (station, lane) in add {
+            let parts = lane.parts();
+            // A rebuilt lane takes the place of its former connection.
+            self.retain(|old| {
+                let old = old.parts();
+                (old.client, old.incarnation, old.lane) != (parts.client, parts.incarnation, parts.lane)
+            });
             if let Some(scanner) = self.scanners.get_mut(station) {
                 scanner.add(lane);
             }
+        }
+        if !retire.is_empty() {
+            self.retain(|lane| {
+                let p = lane.parts();
+                !retire.contains(&(p.client, p.incarnation, p.lane, p.generation))
+            });
         }
         if !drop.is_empty() {
             self.retain(|lane| !drop.contains(&(lane.parts().client, lane.parts().incarnation)));

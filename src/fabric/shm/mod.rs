@@ -163,6 +163,10 @@ impl Qp for ShmQp {
         self.qp.number
     }
 
+    fn send_depth(&self) -> u32 {
+        self.qp.config.max_send_wr
+    }
+
     fn address(&self) -> QpAddress {
         self.qp.address()
     }

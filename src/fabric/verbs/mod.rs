@@ -261,6 +261,11 @@ impl Qp for VerbsQp {
         self.core.number
     }
 
+    #[inline]
+    fn send_depth(&self) -> u32 {
+        self.core.ring.depth()
+    }
+
     fn address(&self) -> QpAddress {
         VerbsQp::address(self)
     }

@@ -60,6 +60,12 @@ impl Ring {
         Ring { places, completed: AtomicU32::new(0) }
     }
 
+    /// Places in all.
+    #[inline]
+    pub(super) fn depth(&self) -> u32 {
+        u32::try_from(self.places.len()).unwrap_or(u32::MAX)
+    }
+
     fn place(&self, number: u32) -> &Place {
         &self.places[number as usize % self.places.len()]
     }

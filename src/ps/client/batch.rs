@@ -38,7 +38,8 @@ struct Part {
 enum PartState {
     Unsent,
     Sent(Held),
-    Over,
+    /// Whether it was executed.
+    Over(bool),
 }
 
 /// What is kept with a batch; reused, so that it allocates nothing once the largest one was seen.
@@ -57,7 +58,14 @@ struct Batch {
     source: Source,
     queries: u32,
     first_slow: Option<Tick>,
+    /// Why parts are not sent now, when it is not for want of slots.
+    waits_for: Option<Box<Error>>,
+    /// Of the part that failed first, or of the whole.
     error: Option<Box<Error>>,
+    /// Shards with a part that failed: nothing more is sent there.
+    failed: Vec<u32>,
+    /// Nothing more is sent to anybody.
+    abandoned: bool,
 }
 
 // SAFETY: the raw pointers are the caller's memory, which it keeps valid until the request is done; a batch is worked on
@@ -153,7 +161,10 @@ impl Batch {
             source: Source::Local(Local::Dense(core::ptr::null())),
             queries: 0,
             first_slow: None,
+            waits_for: None,
             error: None,
+            failed: Vec::new(),
+            abandoned: false,
         }
     }
 
@@ -165,7 +176,10 @@ impl Batch {
         self.in_place = false;
         self.queries = 0;
         self.first_slow = None;
+        self.waits_for = None;
         self.error = None;
+        self.failed.clear();
+        self.abandoned = false;
         self.partition.split(router, plan.keys);
         self.parts.clear();
         let step = u32::try_from(plan.part_keys).unwrap_or(u32::MAX);
@@ -241,8 +255,8 @@ impl<F: Fabric> PsClient<F> {
         for index in 0..batch.parts.len() {
             let shard = batch.parts[index].shard;
             if matches!(batch.parts[index].state, PartState::Unsent) && full != Some(shard) {
-                if batch.error.is_some() {
-                    close(batch, index);
+                if batch.abandoned || batch.failed.contains(&shard) {
+                    close(batch, index, false);
                 } else if !self.send_part(batch, index) {
                     full = Some(shard);
                 }
@@ -257,9 +271,13 @@ impl<F: Fabric> PsClient<F> {
         let held = match self.channels[shard as usize].acquire() {
             Ok(held) => held,
             Err(AcquireError::NoSlot) => return false,
+            // They may be back within this request's time.
+            Err(AcquireError::Down(error)) if self.may_wait(&error) => {
+                batch.waits_for = Some(error);
+                return false;
+            }
             Err(AcquireError::Down(error)) => {
-                close(batch, index);
-                batch.error.get_or_insert(error);
+                part_failed(batch, index, error);
                 return true;
             }
         };
@@ -278,10 +296,11 @@ impl<F: Fabric> PsClient<F> {
         };
         match sent {
             Ok(()) => batch.parts[index].state = PartState::Sent(held),
-            Err(error) => {
-                close(batch, index);
-                batch.error.get_or_insert(error);
+            Err(error) if self.may_wait(&error) => {
+                batch.waits_for = Some(error);
+                return false;
             }
+            Err(error) => part_failed(batch, index, error),
         }
         true
     }
@@ -305,11 +324,12 @@ impl<F: Fabric> PsClient<F> {
             }
             Ok(()) => {}
             Err(error) => {
-                batch.error.get_or_insert(error);
+                channel.release(held);
+                return part_failed(batch, index, error);
             }
         }
         channel.release(held);
-        close(batch, index);
+        close(batch, index, true);
     }
 
     pub(super) fn batch_query(&self, index: usize, use_low: u64) -> Result<bool> {
@@ -340,13 +360,15 @@ impl<F: Fabric> PsClient<F> {
         if at.since_ns(first) >= limit {
             // Once a part was sent, "nothing happened" would be a lie that makes an UPDATE count twice when repeated.
             let sent = batch.parts.iter().any(|part| !matches!(part.state, PartState::Unsent));
-            let mut error = Error::new(
+            let no_slot = Error::new(
                 if sent { Status::WaitTimeout } else { Status::NoSlot },
                 "a part of the batch found no idle slot within the wait timeout: revoke finished requests",
-            )
-            .at_shard(part.shard);
+            );
+            let shard = part.shard;
+            let mut error = batch.waits_for.take().unwrap_or(no_slot).at_shard(shard);
             error.elapsed_ns = at.since_ns(first);
             batch.error = Some(error);
+            batch.abandoned = true;
         }
     }
 
@@ -371,10 +393,7 @@ impl<F: Fabric> PsClient<F> {
             None => Ok(()),
             Some(error) => {
                 let mut error = error.clone();
-                // It tells of one part; others may have been executed.
-                if batch.parts.len() > 1 && error.outcome == Outcome::NotExecuted && error.status != Status::NoSlot {
-                    error.outcome = Outcome::Unknown;
-                }
+                describe_parts(batch, &mut error);
                 Err(error)
             }
         }
@@ -401,6 +420,7 @@ impl<F: Fabric> PsClient<F> {
         if batch.open > 0 {
             // Nothing new is sent; what was sent may still write.
             batch.error.get_or_insert_with(|| Error::new(Status::Closed, "the request was revoked"));
+            batch.abandoned = true;
             let _ = self.drive(batch, None);
         }
         guard.last = true;
@@ -408,9 +428,47 @@ impl<F: Fabric> PsClient<F> {
     }
 }
 
-fn close(batch: &mut Batch, index: usize) {
-    batch.parts[index].state = PartState::Over;
+fn close(batch: &mut Batch, index: usize, executed: bool) {
+    batch.parts[index].state = PartState::Over(executed);
     batch.open -= 1;
+}
+
+#[cold]
+fn part_failed(batch: &mut Batch, index: usize, error: Box<Error>) {
+    close(batch, index, false);
+    let shard = batch.parts[index].shard;
+    match &mut batch.error {
+        // One part that may have been executed leaves the whole in doubt.
+        Some(first) if error.outcome != Outcome::NotExecuted => first.outcome = Outcome::Unknown,
+        Some(_) => {}
+        None => batch.error = Some(error),
+    }
+    if !batch.failed.contains(&shard) {
+        batch.failed.push(shard);
+    }
+}
+
+/// Says of which parts an error tells. Those of shards that it does not name were executed, unless the whole was given
+/// up.
+#[cold]
+fn describe_parts(batch: &Batch, error: &mut Error) {
+    if batch.parts.len() < 2 {
+        return;
+    }
+    let ran = |part: &Part| matches!(part.state, PartState::Over(true));
+    if batch.abandoned {
+        if error.outcome == Outcome::NotExecuted && batch.parts.iter().any(ran) {
+            error.outcome = Outcome::Unknown;
+        }
+        return;
+    }
+    if error.outcome == Outcome::NotExecuted && batch.parts.iter().any(|p| batch.failed.contains(&p.shard) && ran(p)) {
+        error.outcome = Outcome::Unknown;
+    }
+    let failed: Vec<String> = batch.failed.iter().map(u32::to_string).collect();
+    let shards = if failed.len() == 1 { "shard" } else { "shards" };
+    error.message.push_str(&format!("; of this batch, parts for {shards} {} failed, all others", failed.join(", ")));
+    error.message.push_str(" were executed");
 }
 
 /// Row `i` of `from` becomes row `positions[i]` of `to`.

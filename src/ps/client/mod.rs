@@ -6,6 +6,8 @@
 
 mod all;
 mod batch;
+mod fill;
+mod heal;
 mod request;
 mod single;
 mod token;
@@ -19,11 +21,13 @@ use super::routing::Router;
 use crate::error::{Error, Outcome, Result, Status};
 use crate::fabric::{Fabric, Region};
 use crate::ids::TableTag;
+use crate::lane::RebuildPolicy;
 use crate::rpc::{Channel, Pace, PacePolicy, Turn};
 use crate::sync::{AtomicU32, Ordering};
 use crate::wire::{Op, RpcStatus};
 use batch::Batches;
 use core::time::Duration;
+use heal::Concerns;
 use request::{Local, Source, name_of, part_of};
 use token::Named;
 
@@ -42,6 +46,14 @@ pub struct PsClientOptions {
     pub wait_timeout: Duration,
     /// f32 elements of a row of table 0.
     pub default_dim: u32,
+    /// A request whose lane was lost is sent again.
+    pub retry: bool,
+    /// How lanes are rebuilt: requests wait for it only while there is hope.
+    pub rebuild: RebuildPolicy,
+    /// A request that waited so long wants the control plane to be asked about its shard; zero: never.
+    pub health_after: Duration,
+    /// Time between two such questions.
+    pub health_every: Duration,
 }
 
 /// One client's operations on all shards. Threads: any; each request belongs to one thread at a time.
@@ -53,6 +65,7 @@ pub struct PsClient<F: Fabric> {
     /// What is known of a table, by tag.
     tables: Box<[Limits]>,
     batches: Batches,
+    concerns: Concerns,
 }
 
 const TAGS: usize = 1 << 16;
@@ -84,7 +97,8 @@ impl<F: Fabric> PsClient<F> {
         let tables: Box<[Limits]> = (0..TAGS).map(|_| Limits::default()).collect();
         let slots: usize = channels.iter().map(Channel::slot_count).sum();
         let batches = Batches::new((slots * 2).clamp(16, INDEX_MAX));
-        let client = PsClient { channels: channels.into_boxed_slice(), router, options, tables, batches };
+        let concerns = Concerns::new(channels.len());
+        let client = PsClient { channels: channels.into_boxed_slice(), router, options, tables, batches, concerns };
         client.set_dim(TableTag(0), client.options.default_dim);
         client
     }
@@ -134,22 +148,28 @@ impl<F: Fabric> PsClient<F> {
     /// # Errors
     /// As [`PsClient::submit`] and [`PsClient::wait`].
     pub unsafe fn call<R: Region>(&self, request: &Request<'_, R>) -> Result<()> {
-        let mut pace = None;
-        let token = loop {
-            // SAFETY: as the caller vouches.
-            match unsafe { self.submit(request) } {
-                Ok(token) => break token,
-                Err(error) if error.status == Status::NoSlot => {
-                    if pace.get_or_insert_with(|| self.pace(None)).turn() == Turn::Expired {
-                        return Err(error);
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        };
+        // SAFETY: as the caller vouches.
+        let token = self.patiently(|| unsafe { self.submit(request) })?;
         let outcome = self.wait(token, None);
         self.revoke(token)?;
         outcome
+    }
+
+    /// Submits; again, as long as a request may take, while every slot is held or the shard's lanes are being rebuilt.
+    #[inline]
+    fn patiently(&self, submit: impl Fn() -> Result<Token>) -> Result<Token> {
+        let mut pace = None;
+        loop {
+            match submit() {
+                Ok(token) => return Ok(token),
+                Err(error) => {
+                    let may_come = error.status == Status::NoSlot || self.may_wait(&error);
+                    if !may_come || pace.get_or_insert_with(|| self.pace(None)).turn() == Turn::Expired {
+                        return Err(error);
+                    }
+                }
+            }
+        }
     }
 
     /// Requests under way.

@@ -1,12 +1,13 @@
 //! A request that takes one slot: it lives in that slot's record from submit to revoke.
 
-use super::request::{Borrowed, Local, Source, name_of};
+use super::fill::{blank, place_keys, place_rows};
+use super::request::{Borrowed, Source, name_of};
 use super::{Plan, PsClient, Token, refused};
 use crate::error::{Error, Result, Status};
-use crate::fabric::{Fabric, Region};
+use crate::fabric::{Fabric, Mutant, Region, mutated};
 use crate::rpc::{AcquireError, Channel, Held, Judgement, Turn};
 use crate::time::{Tick, now};
-use crate::wire::{INLINE_BYTES, Op, RemoteBuffer, RequestHeader, ResponseHeader, RpcStatus, Word, flags};
+use crate::wire::{INLINE_BYTES, Op, RequestHeader, ResponseHeader, RpcStatus, flags};
 use core::time::Duration;
 
 /// Answers below this length are not worth publishing in chunks.
@@ -47,11 +48,23 @@ pub struct Record {
     /// The caller's memory, as an address; 0 when rows are read in place.
     rows: usize,
     first_slow: Option<Tick>,
+    /// How long it must have waited before somebody asks about its shard again.
+    pub(super) ask_at: Duration,
     inline: [u64; INLINE_BYTES / 8],
     error: Option<Box<Error>>,
 }
 
 impl Record {
+    /// Whether the server writes rows to a registered buffer.
+    pub(super) fn lands(&self) -> bool {
+        self.lands
+    }
+
+    /// It was sent again: what was read of a growing answer is void.
+    pub(super) fn sent_again(&mut self) {
+        self.copied = 0;
+    }
+
     /// Begins a request in the record of a slot just taken. Field by field and in place: a record put together elsewhere
     /// and moved here would be loaded in larger pieces than it was stored in, and wait for those stores.
     #[inline(always)]
@@ -69,54 +82,23 @@ impl Record {
         self.aux = 0;
         self.rows = 0;
         self.first_slow = None;
+        self.ask_at = Duration::ZERO;
         if self.error.is_some() {
             self.error = None;
         }
     }
 }
 
-#[inline(always)]
-fn blank(op: Op, table: u16, keys: usize) -> RequestHeader {
-    RequestHeader {
-        op: op as u8,
-        flags: 0,
-        table,
-        #[allow(clippy::cast_possible_truncation)] // a part fits a slot
-        key_count: keys as u32,
-        sequence: 0,
-        payload_bytes: 0,
-        checksum: 0,
-        response_bytes: 0,
-        shard: 0,
-        reserved: 0,
-        inline: [0; INLINE_BYTES / 8],
-        commit: Word::ZERO,
-    }
-}
-
-/// Puts the keys into header or payload; returns the payload bytes they take.
-///
-/// # Safety
-/// `payload` has room for the keys.
-#[inline(always)]
-unsafe fn place_keys(header: &mut RequestHeader, keys: &[u64], payload: *mut u8) -> usize {
-    if RequestHeader::keys_are_inline(header.flags, header.key_count) {
-        header.set_inline_keys(keys);
-        return 0;
-    }
-    if cfg!(target_endian = "little") {
-        // SAFETY: as the caller vouches.
-        unsafe { core::ptr::copy_nonoverlapping(keys.as_ptr().cast::<u8>(), payload, size_of_val(keys)) };
-    } else {
-        for (index, key) in keys.iter().enumerate() {
-            // SAFETY: as above.
-            unsafe { payload.add(index * 8).cast::<u64>().write_unaligned(key.to_le()) };
-        }
-    }
-    size_of_val(keys)
-}
-
 impl<F: Fabric> PsClient<F> {
+    /// Marks a request that changes something, where it may be sent again.
+    #[inline]
+    fn once(&self, mut header: RequestHeader) -> RequestHeader {
+        if self.options.retry {
+            header.flags |= flags::ONCE;
+        }
+        header
+    }
+
     #[inline(always)]
     pub(super) fn take(&self, shard: usize) -> Result<Held> {
         match self.channels[shard].acquire() {
@@ -241,7 +223,7 @@ impl<F: Fabric> PsClient<F> {
         positions: Option<&[u32]>,
     ) -> Result<()> {
         let channel = &self.channels[shard];
-        let mut header = blank(plan.op, plan.table.0, plan.keys.len());
+        let mut header = self.once(blank(plan.op, plan.table.0, plan.keys.len()));
         // SAFETY: the plan's part was bounded by the slot's payload; the record is the holder's.
         unsafe {
             #[allow(clippy::cast_possible_truncation)] // bounded by the slot
@@ -266,7 +248,9 @@ impl<F: Fabric> PsClient<F> {
             ));
         }
         let held = self.take(shard)?;
-        let mut header = blank(op, 0, 0);
+        // To create a table that is there finds it: that may be done twice, and on a shard that has lost its memory too.
+        let blank = blank(op, 0, 0);
+        let mut header = if op == Op::InitTable { blank } else { self.once(blank) };
         // SAFETY: the bytes fit the slot's payload; the record is the holder's.
         unsafe {
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), channel.payload(held), bytes.len());
@@ -326,12 +310,17 @@ impl<F: Fabric> PsClient<F> {
     fn check_slow(&self, channel: &Channel<F, Record>, held: Held, record: &mut Record) -> bool {
         let at = now();
         let first = *record.first_slow.get_or_insert(at);
-        let expired = at.since_ns(first) >= u64::try_from(self.options.wait_timeout.as_nanos()).unwrap_or(u64::MAX);
+        let limit_ns = u64::try_from(self.options.wait_timeout.as_nanos()).unwrap_or(u64::MAX);
+        let expired = at.since_ns(first) >= limit_ns && !mutated::<F>(Mutant::NoDeadline);
         let outcome = if expired { Err(channel.timed_out(held)) } else { channel.check(held) };
+        self.consider_asking(channel.shard(), record, Duration::from_nanos(at.since_ns(first)));
         if let Err(mut error) = outcome {
             // An answer that came before the lane went down counts.
             if Self::take_answer(channel, held, record) {
                 return true;
+            }
+            if !expired && self.send_again(channel, held, record, &mut error) {
+                return false;
             }
             error.elapsed_ns = at.since_ns(first);
             record.error = Some(error);
@@ -419,99 +408,6 @@ impl<F: Fabric> PsClient<F> {
                 .map_or(0, |(channel, held)| unsafe { (*channel.record(held)).aux }),
             _ => 0,
         }
-    }
-}
-
-/// Keys and rows into header and payload; returns the payload bytes. Row `i` of the part is row `positions[i]` of the
-/// source, or row `i` without positions.
-///
-/// # Safety
-/// `payload` has room for the part; the source has the rows.
-#[inline]
-unsafe fn place_rows(
-    header: &mut RequestHeader,
-    plan: &Plan<'_>,
-    source: Source,
-    positions: Option<&[u32]>,
-    payload: *mut u8,
-) -> usize {
-    match source {
-        // SAFETY: as the caller vouches: a number takes no more than a row.
-        Source::Named(whole) => unsafe { name_rows(header, plan, whole, positions, payload) },
-        // SAFETY: as the caller vouches.
-        Source::Local(rows) => unsafe { fill_rows(header, plan, rows, positions, payload) },
-    }
-}
-
-/// Keys and the place of the rows, which the server reads: where they follow each other the place is all it needs, else
-/// their numbers within the whole follow the keys.
-///
-/// # Safety
-/// `payload` has room for a key and a number for each row.
-unsafe fn name_rows(
-    header: &mut RequestHeader,
-    plan: &Plan<'_>,
-    whole: RemoteBuffer,
-    positions: Option<&[u32]>,
-    payload: *mut u8,
-) -> usize {
-    let positions = positions.unwrap_or(&[]);
-    let first = positions.first().copied().unwrap_or(0);
-    let in_order = positions.iter().zip(first..).all(|(position, next)| *position == next);
-    if in_order {
-        #[allow(clippy::cast_possible_truncation)] // no more than the whole, which is a u32
-        let bytes = (plan.keys.len() * plan.row_bytes) as u32;
-        let address = whole.address + u64::from(first) * plan.row_bytes as u64;
-        header.set_remote_buffer(RemoteBuffer { address, rkey: whole.rkey, bytes });
-        // SAFETY: as the caller vouches.
-        return unsafe { place_keys(header, plan.keys, payload) };
-    }
-    header.set_remote_buffer(whole);
-    header.flags |= flags::INDEXED;
-    // SAFETY: as the caller vouches.
-    unsafe {
-        let keys_bytes = place_keys(header, plan.keys, payload);
-        let numbers = payload.add(keys_bytes).cast::<u32>();
-        for (index, position) in positions.iter().enumerate() {
-            numbers.add(index).write_unaligned(position.to_le());
-        }
-        keys_bytes + size_of_val(positions)
-    }
-}
-
-/// As [`place_rows`], with the rows themselves.
-///
-/// # Safety
-/// As there.
-unsafe fn fill_rows(
-    header: &mut RequestHeader,
-    plan: &Plan<'_>,
-    source: Local,
-    positions: Option<&[u32]>,
-    payload: *mut u8,
-) -> usize {
-    let row_bytes = plan.row_bytes;
-    let row_of = |index: usize| positions.map_or(index, |p| p[index] as usize);
-    // SAFETY: as the caller vouches: the payload has room for keys and rows, in either arrangement.
-    unsafe {
-        if plan.op == Op::Update {
-            for (index, key) in plan.keys.iter().enumerate() {
-                let block = payload.add(index * (8 + row_bytes));
-                block.cast::<u64>().write_unaligned(key.to_le());
-                source.copy_row(row_of(index), row_bytes, block.add(8));
-            }
-            return plan.keys.len() * (8 + row_bytes);
-        }
-        let keys_bytes = place_keys(header, plan.keys, payload);
-        let matrix = payload.add(keys_bytes);
-        if let (Local::Dense(first), None) = (source, positions) {
-            core::ptr::copy_nonoverlapping(first, matrix, plan.keys.len() * row_bytes);
-        } else {
-            for index in 0..plan.keys.len() {
-                source.copy_row(row_of(index), row_bytes, matrix.add(index * row_bytes));
-            }
-        }
-        keys_bytes + plan.keys.len() * row_bytes
     }
 }
 

@@ -7,6 +7,7 @@ pub mod device;
 pub mod gather;
 pub mod histogram;
 pub mod host;
+pub mod recovery;
 pub mod report;
 pub mod service;
 pub mod workload;
@@ -22,5 +23,9 @@ pub const CHILD_COMMAND: &str = "bench-child";
 /// # Errors
 /// What its role fails with.
 pub fn child(role: &str, cpu: Option<usize>, rest: &[String]) -> Result<()> {
-    if role == service::ROLE { service::child(cpu, rest) } else { yardstick::child(role, cpu) }
+    match role {
+        service::ROLE => service::child(cpu, rest),
+        recovery::ROLE => recovery::child(rest),
+        _ => yardstick::child(role, cpu),
+    }
 }

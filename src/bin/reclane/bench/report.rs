@@ -3,6 +3,7 @@
 use super::clock::Clock;
 use super::gather::{FEW_LARGE, Gather, MANY_SMALL, Table as Gathered};
 use super::host::{on_cpu, two_cpus};
+use super::recovery;
 use super::service::{Changes, Shard};
 use super::workload::{Kind, Run, Table, Workload};
 use super::yardstick::{HandOff, Lines, PingPong};
@@ -13,10 +14,13 @@ use std::time::Duration;
 
 /// Measure requests beside what this machine can do at best.
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
     /// What carries the requests: `shm` beside yardsticks of memory, or `verbs` beside perftest on the same devices.
     #[arg(long, default_value = "shm", value_parser = ["shm", "verbs"])]
     fabric: String,
+    #[command(subcommand)]
+    other: Option<Other>,
     /// Size of the tables in MiB. Ratios are told for 64, which fits the caches of a server; larger ones are bound by
     /// memory.
     #[arg(long, default_value_t = 64)]
@@ -43,6 +47,12 @@ pub struct Arguments {
     /// Print one JSON object.
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// Other things to measure.
+#[derive(clap::Subcommand, Debug)]
+enum Other {
+    Recovery(recovery::Arguments),
 }
 
 /// A workload with the names its figures have in the JSON object.
@@ -169,6 +179,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             reclane::error::Status::FabricUnavailable,
             "bench --fabric verbs: this build has no verbs feature",
         ));
+    }
+    if let Some(Other::Recovery(other)) = &arguments.other {
+        return recovery::run(other);
     }
     let mut figures = Map::new();
     idle_and_start_up(arguments, &mut figures)?;

@@ -1,0 +1,120 @@
+//! The threads of a client: one hears the control plane's verdicts, one looks after lanes.
+
+use super::core::Shared;
+use super::mend::{Board, Mender, News};
+use crate::control::{ControlClient, Event, Health, Peer};
+use crate::error::Result;
+use crate::fabric::Fabric;
+use crate::ids::{Incarnation, ShardId};
+use crate::lane::DirtyReason;
+use crate::rpc::Channel;
+use crate::sync::{Ordering, lock};
+use crate::time::now;
+use core::time::Duration;
+
+/// How often the event thread looks whether it should end; `wake` makes it look at once.
+const EVENT_WAIT: Duration = Duration::from_millis(500);
+/// Longest sleep of the thread that looks after lanes.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Hears the control plane's verdicts. Its own end is no verdict on anybody.
+pub(super) fn listen<F: Fabric>(shared: &Shared<F>, control: &ControlClient) {
+    while !shared.closing.load(Ordering::Relaxed) {
+        let event = control.next_event(EVENT_WAIT);
+        for shard in shared.ps.take_concerns() {
+            ask_about(shared, control, shard);
+        }
+        if let Some(event) = event {
+            hear(shared, event);
+        }
+    }
+}
+
+fn hear<F: Fabric>(shared: &Shared<F>, event: Event) {
+    match event {
+        Event::MemberLeft { peer: Peer::Server(shard), incarnation, died } => {
+            tell(shared, News::Down(shard.0));
+            fail(shared, shard, incarnation, if died { DirtyReason::PeerGone } else { DirtyReason::PeerLeft });
+        }
+        Event::ServerHealth { shard, incarnation, health } => {
+            crate::event!(
+                crate::observe::Level::INFO,
+                crate::observe::events::SHARD_HEALTH,
+                shard = shard.0,
+                incarnation = %incarnation,
+                health = health.name()
+            );
+            if shared.settings.health_push {
+                match health {
+                    Health::Dead => {
+                        tell(shared, News::Down(shard.0));
+                        fail(shared, shard, incarnation, DirtyReason::NodeVerdict);
+                    }
+                    Health::Serving => tell(shared, News::Up(shard.0)),
+                    Health::Suspect => {}
+                }
+            }
+        }
+        Event::ServerDraining(shard) => {
+            crate::event!(crate::observe::Level::INFO, crate::observe::events::SHARD_DRAINING, shard = shard.0);
+        }
+        Event::ServerReady(shard) => tell(shared, News::Up(shard.0)),
+        Event::LanesPublished { from: Peer::Server(shard), .. } => tell(shared, News::Answered(shard.0)),
+        // Reported where they are noticed; data traffic is not concerned.
+        Event::ControlPlaneLost => tell(shared, News::Board(false)),
+        Event::ControlPlaneBack => tell(shared, News::Board(true)),
+        Event::MemberLeft { .. } | Event::LanesPublished { .. } => {}
+    }
+}
+
+fn tell<F: Fabric>(shared: &Shared<F>, news: News) {
+    lock(&shared.news).push(news);
+    shared.bell.ring();
+}
+
+/// Ends the lanes to one process of a shard.
+fn fail<F: Fabric>(shared: &Shared<F>, shard: ShardId, incarnation: Incarnation, reason: DirtyReason) {
+    if let Some(channel) = shared.ps.channels().get(shard.0 as usize) {
+        channel.lanes().iter().for_each(|lane| lane.fail_peer(incarnation, reason));
+    }
+}
+
+/// A request has waited long for this shard: asks the control plane about it. No answer is no verdict.
+fn ask_about<F: Fabric>(shared: &Shared<F>, control: &ControlClient, shard: u32) {
+    let timeout = Duration::from_millis(shared.settings.health_probe_timeout_ms);
+    let Ok(report) = control.server_health(ShardId(shard), timeout) else { return };
+    if report.known && report.health == Health::Dead {
+        fail(shared, ShardId(shard), report.incarnation, DirtyReason::NodeVerdict);
+    }
+}
+
+struct ControlBoard<'a> {
+    control: &'a ControlClient,
+    timeout: Duration,
+}
+
+impl Board for ControlBoard<'_> {
+    fn publish(&self, shard: u32, offer: Vec<u8>) -> Result<()> {
+        self.control.publish_lanes_within(Peer::Server(ShardId(shard)), offer, self.timeout)
+    }
+
+    fn read(&self, shard: u32) -> Result<Vec<u8>> {
+        self.control.get_lanes(Peer::Server(ShardId(shard)), self.timeout)
+    }
+}
+
+/// Steps the mender until the client is closed.
+pub(super) fn look_after<F: Fabric>(shared: &Shared<F>, control: &ControlClient, mut mender: Mender<F>) {
+    let timeout = Duration::from_millis(shared.settings.lane_rebuild_wait_ms);
+    let board = ControlBoard { control, timeout };
+    let channels: &[Channel<F, _>] = shared.ps.channels();
+    while !shared.closing.load(Ordering::Relaxed) {
+        let news = core::mem::take(&mut *lock(&shared.news));
+        let at = now();
+        news.into_iter().for_each(|news| mender.hear(at, news, channels));
+        let buffers = lock(&shared.buffers).clone();
+        let next = mender.step(at, &shared.fabric, &board, channels, &buffers);
+        shared.bell.sleep(next.map_or(IDLE, |at| at.remaining().min(IDLE)));
+    }
+    mender.close(channels);
+}

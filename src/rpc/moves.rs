@@ -1,0 +1,50 @@
+//! Slots move from a lane's old connection to its new one.
+
+use super::channel::{Channel, Held};
+use crate::fabric::{Fabric, WcStatus};
+use crate::lane::DirtyReason;
+use crate::sync::Ordering;
+
+impl<F: Fabric, R> Channel<F, R> {
+    /// Moves a slot that the caller holds to the present connection of its own lane. False: the lane is down, or its
+    /// server has no place for the slot.
+    #[cold]
+    pub(super) fn move_home(&self, held: Held) -> bool {
+        let slot = &self.slots[held.index as usize];
+        let lane = self.lane_of(slot);
+        let connection = lane.connection();
+        let generation = connection.parts().generation;
+        if connection.ended().is_some() {
+            return false;
+        }
+        let Some(places) = connection.places(slot.slot) else {
+            // Its offer lied about the geometry.
+            lane.fail(generation, DirtyReason::Completion(WcStatus::RemInvReq));
+            return false;
+        };
+        // SAFETY: the holder has `own` to itself.
+        let own = unsafe { &mut *slot.own.get() };
+        own.word = connection.word_before_first(slot.slot);
+        own.places = places;
+        own.connection = connection;
+        own.at = slot.slot;
+        own.via = held.index;
+        slot.arrived.store(0, Ordering::Relaxed);
+        slot.answer_hint.store(places.response_header.cast_mut(), Ordering::Relaxed);
+        slot.request_hint.store(places.request_header, Ordering::Relaxed);
+        slot.generation.store(generation, Ordering::Relaxed);
+        true
+    }
+
+    /// Moves slots of a rebuilt lane that nobody holds to its new connection, so that the old one's memory goes. What is
+    /// held moves when it is taken next.
+    pub fn move_idle_slots(&self, lane: u32) {
+        for (index, slot) in self.slots.iter().enumerate() {
+            if slot.lane == lane
+                && let Some(held) = self.try_take(index)
+            {
+                self.release(held);
+            }
+        }
+    }
+}

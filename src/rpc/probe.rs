@@ -1,0 +1,71 @@
+//! Looking whether an idle lane still works from end to end.
+
+use super::channel::{Channel, Held};
+use crate::fabric::Fabric;
+use crate::lane::DirtyReason;
+use crate::wire::{Op, RequestHeader, Word};
+
+/// A probe under way: it holds a slot.
+#[derive(Debug)]
+pub struct Probe {
+    held: Held,
+    lane: u32,
+    generation: u32,
+}
+
+impl<F: Fabric, R> Channel<F, R> {
+    /// Sends a probe over a lane, if it is Active and one of its slots is free.
+    #[must_use]
+    pub fn probe_lane(&self, lane: u32) -> Option<Probe> {
+        let index = (0..self.slots.len()).find(|index| self.slots[*index].lane == lane)?;
+        let held = self.try_take(index)?;
+        let header = RequestHeader {
+            op: Op::Probe as u8,
+            flags: 0,
+            table: 0,
+            key_count: 0,
+            sequence: 0,
+            payload_bytes: 0,
+            checksum: 0,
+            response_bytes: 0,
+            shard: 0,
+            reserved: 0,
+            inline: [0; 3],
+            commit: Word::ZERO,
+        };
+        let generation = self.slots[index].generation.load(crate::sync::Ordering::Relaxed);
+        // SAFETY: the slot is held, and there is no payload.
+        if unsafe { self.send(held, header, core::ptr::null()) }.is_err() {
+            self.release(held);
+            return None;
+        }
+        Some(Probe { held, lane, generation })
+    }
+
+    /// Whether the probe is over: its answer came, or its lane went down. Its slot is free then.
+    #[must_use]
+    pub fn probe_over(&self, probe: &Probe) -> bool {
+        // SAFETY: the probe holds the slot, and one thread looks after probes.
+        let answered = unsafe { self.is_answered(probe.held, 0) };
+        let over = answered || self.check(probe.held).is_err();
+        if over {
+            self.release(probe.held);
+        }
+        over
+    }
+
+    /// The answer did not come: ends the lane.
+    pub fn probe_failed(&self, probe: &Probe) {
+        if let Some(lane) = self.lanes().get(probe.lane as usize) {
+            lane.fail(probe.generation, DirtyReason::ProbeTimeout);
+        }
+        self.release(probe.held);
+    }
+
+    /// Gives a probe up without a verdict: its lane cannot be used again before the answer, so it ends too.
+    pub fn probe_dropped(&self, probe: &Probe) {
+        if !self.probe_over(probe) {
+            self.probe_failed(probe);
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! A client's process: joins, connects, then asks and checks what it is told, one step at a time.
+
+use super::history::{End, History, Kind};
+use super::join::{self, Care, Connected, Offered};
+use super::ledger::{DIM, Ledger, ROW_BYTES, Row, read_row, row};
+use super::member::Membership;
+use super::wires::Wires;
+use crate::control::{Event, Health, Peer};
+use crate::engine::client::mend::policy;
+use crate::error::{Error, Status};
+use crate::fabric::sim::{Mutant, Rng, Sim, SimRegion, mutated};
+use crate::ids::{Incarnation, ShardId, TableTag};
+use crate::lane::{DirtyReason, LaneState};
+use crate::options::{HashMethod, RequestRetry, Settings};
+use crate::ps::client::{PsClient, PsClientOptions, Request, Rows, Target, Token};
+use crate::ps::routing::Router;
+use crate::rpc::{Bell, Channel, PacePolicy};
+use crate::sync::Arc;
+use core::time::Duration;
+
+/// A request under way. What it points to stays where it is until it is over.
+#[derive(Debug)]
+struct Under {
+    number: u64,
+    kind: Kind,
+    token: Token,
+    keys: Vec<u64>,
+    rows: Vec<Row>,
+    /// Of each key: the life of its shard, and the updates that were acknowledged before.
+    floor: Vec<(u32, u32)>,
+    began: u64,
+    /// Time that the process was stopped meanwhile.
+    stopped: u64,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Waits for the deployment.
+    Joining {
+        asked: bool,
+    },
+    /// Has offered lanes.
+    Offered {
+        ends: Vec<Option<Offered>>,
+        channels: Vec<Option<Connected>>,
+        bell: Arc<Bell>,
+        ask_at: Vec<u64>,
+        since: u64,
+    },
+    Running {
+        care: Box<Care>,
+        ps: Box<PsClient<Sim>>,
+    },
+    /// Could not come up; the process is to be started anew.
+    Failed,
+}
+
+/// What all clients know.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) history: Arc<History>,
+    pub(super) settings: Settings,
+    /// The present life of each shard.
+    pub(super) ledgers: Vec<Arc<Ledger>>,
+    /// Updates of each key that were acknowledged in the present life of its shard.
+    pub(super) acknowledged: std::collections::BTreeMap<u64, u32>,
+    pub(super) keys: u64,
+    pub(super) wait_timeout: Duration,
+    /// Everything is whole: no request may fail.
+    pub(super) strict: bool,
+    /// Nothing new is asked any more.
+    pub(super) closing: bool,
+    /// Longest time that a request may take, for the checker.
+    pub(super) deadline_ns: u64,
+}
+
+impl Common {
+    /// After the faults, and once all is whole, requests are executed. Slots may be short all the same, also for parts of
+    /// a batch, which later requests may overtake.
+    fn must_not_fail(&self, number: u64, error: &Error) {
+        let short = error.status == Status::NoSlot || error.message.contains("no idle slot");
+        if self.strict && !short {
+            self.history.violation(format!("request {number} failed though everything was whole: {error}"));
+        }
+    }
+}
+
+/// One life of one client.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) member: Membership,
+    under: Vec<Under>,
+    stage: Stage,
+    depth: usize,
+    /// Last, so that lanes go before the fabric that made them.
+    pub(super) fabric: Sim,
+}
+
+const ASK_AGAIN_NS: u64 = 300_000;
+const GIVE_UP_NS: u64 = 20_000_000;
+const KEYS_MAX: u64 = 5;
+
+impl Client {
+    pub(super) fn new(fabric: Sim, member: Membership, depth: usize) -> Client {
+        Client { member, under: Vec::new(), stage: Stage::Joining { asked: false }, depth, fabric }
+    }
+
+    pub(super) fn ps(&self) -> Option<&PsClient<Sim>> {
+        match &self.stage {
+            Stage::Running { ps, .. } => Some(ps),
+            _ => None,
+        }
+    }
+
+    /// Slots that are held: by requests, and by probes of idle lanes.
+    pub(super) fn slots_held(&self) -> usize {
+        self.ps().map_or(0, PsClient::under_way)
+    }
+
+    pub(super) fn failed(&self) -> bool {
+        matches!(self.stage, Stage::Failed)
+    }
+
+    pub(super) fn under_way(&self) -> usize {
+        self.under.len()
+    }
+
+    /// The process was stopped for so long.
+    pub(super) fn was_stopped(&mut self, ns: u64) {
+        self.under.iter_mut().for_each(|under| under.stopped += ns);
+    }
+
+    /// The process dies: what it asked is nobody's any more.
+    pub(super) fn orphan(&mut self, history: &History) {
+        if let Stage::Running { care, ps } = &mut self.stage {
+            care.close(ps);
+        }
+        for under in self.under.drain(..) {
+            history.end(under.number, End::Orphaned);
+        }
+    }
+
+    /// True if there was something to do.
+    pub(super) fn step(
+        &mut self,
+        now: u64,
+        plane: Option<u32>,
+        wires: &mut Wires,
+        rng: &mut Rng,
+        common: &mut Common,
+    ) -> bool {
+        self.member.step(now, plane, wires);
+        self.hear(now, wires);
+        if !matches!(self.stage, Stage::Running { .. }) {
+            self.come_up(now, wires, common);
+            return true;
+        }
+        self.look(now, common);
+        if !common.closing && self.under.len() < self.depth && rng.chance(600_000) {
+            self.ask(now, rng, common);
+        }
+        !self.under.is_empty()
+    }
+
+    /// Hears the control plane's verdicts and looks after lanes, as the engine's threads do.
+    fn hear(&mut self, now: u64, wires: &mut Wires) {
+        while let Some(event) = self.member.events.pop_front() {
+            match &mut self.stage {
+                Stage::Running { care, ps } => {
+                    if let Event::LanesPublished { from: from @ Peer::Server(_), incarnation } = event {
+                        self.member.ask_lanes(now, from, incarnation, wires);
+                    }
+                    care.hear(event, ps);
+                }
+                Stage::Offered { .. } if matches!(event, Event::MemberLeft { peer: Peer::Server(_), .. }) => {
+                    self.stage = Stage::Failed;
+                }
+                _ => {}
+            }
+        }
+        let Stage::Running { care, ps } = &mut self.stage else { return };
+        while let Some((from, _, bytes)) = self.member.offers.pop_front() {
+            if let Peer::Server(shard) = from {
+                care.fetched(shard.0, bytes, ps);
+            }
+        }
+        for shard in ps.take_concerns() {
+            self.member.ask_health(now, ShardId(shard), wires);
+        }
+        while let Some(report) = self.member.reports.pop_front() {
+            if report.known && report.health == Health::Dead {
+                let all = 0..ps.channels().len() as u32;
+                all.for_each(|shard| join::fail(ps, ShardId(shard), report.incarnation, DirtyReason::NodeVerdict));
+            }
+        }
+        let offers = care.step(&self.fabric, ps);
+        join::publish(&mut self.member, now, offers, wires);
+    }
+
+    fn come_up(&mut self, now: u64, wires: &mut Wires, common: &Common) {
+        let shards = common.settings.num_shards;
+        match &mut self.stage {
+            Stage::Joining { asked } => {
+                if !self.member.is_joined() {
+                    *asked = false;
+                } else if !*asked {
+                    *asked = true;
+                    self.member.ask_ready(now, wires);
+                } else if self.member.all_ready {
+                    self.offer(now, wires, common);
+                }
+            }
+            Stage::Offered { ask_at, channels, since, .. } => {
+                if now.saturating_sub(*since) > GIVE_UP_NS {
+                    self.stage = Stage::Failed;
+                    return;
+                }
+                for shard in 0..shards {
+                    let at = &mut ask_at[shard as usize];
+                    if channels[shard as usize].is_none() && now >= *at {
+                        *at = u64::MAX;
+                        self.member.ask_lanes(now, Peer::Server(ShardId(shard)), Incarnation(0), wires);
+                    }
+                }
+                self.take_answers(now, wires, common);
+            }
+            Stage::Running { .. } | Stage::Failed => {}
+        }
+    }
+
+    fn offer(&mut self, now: u64, wires: &mut Wires, common: &Common) {
+        let shards = common.settings.num_shards;
+        let mut ends = Vec::new();
+        for shard in 0..shards {
+            let Ok(offered) = join::offer(&self.fabric, &common.settings, self.member.incarnation) else {
+                self.stage = Stage::Failed;
+                return;
+            };
+            self.member.publish(now, Peer::Server(ShardId(shard)), offered.encode(), wires);
+            ends.push(Some(offered));
+        }
+        let channels = (0..shards).map(|_| None).collect();
+        let bell = Arc::new(Bell::default());
+        self.stage = Stage::Offered { ends, channels, bell, ask_at: vec![now; shards as usize], since: now };
+    }
+
+    fn take_answers(&mut self, now: u64, wires: &mut Wires, common: &Common) {
+        let me = self.member.incarnation;
+        let Stage::Offered { ends, channels, ask_at, bell, .. } = &mut self.stage else { return };
+        let mut echoes = Vec::new();
+        let mut broken = false;
+        while let Some((from, _, bytes)) = self.member.offers.pop_front() {
+            let Peer::Server(shard) = from else { continue };
+            let place = shard.0 as usize;
+            match join::is_answer_to(&bytes, &common.settings, me) {
+                Ok(true) => {
+                    if let Some(offered) = ends[place].take() {
+                        match join::connect(shard.0, offered, &common.settings, me, &bytes, bell) {
+                            Ok(connected) => {
+                                echoes.push((shard.0, connected.2.clone()));
+                                channels[place] = Some(connected);
+                            }
+                            Err(_) => broken = true,
+                        }
+                    }
+                }
+                // Meant for an earlier process of our number.
+                _ => ask_at[place] = now + ASK_AGAIN_NS,
+            }
+        }
+        join::publish(&mut self.member, now, echoes, wires);
+        if broken {
+            self.stage = Stage::Failed;
+        } else if channels.iter().all(Option::is_some) {
+            let connected = core::mem::take(channels).into_iter().flatten();
+            let (channels, shards): (Vec<_>, Vec<_>) = connected.map(|(channel, mend, _)| (channel, mend)).unzip();
+            let router = Router::new(HashMethod::CityHash, common.settings.num_shards);
+            let care = Care::new(&common.settings, me, shards);
+            let ps = PsClient::new(channels, router, options(common, me));
+            self.stage = Stage::Running { care: Box::new(care), ps: Box::new(ps) };
+        }
+    }
+
+    /// Looks at what is under way.
+    fn look(&mut self, now: u64, common: &mut Common) {
+        let Stage::Running { ps, .. } = &self.stage else { return };
+        let mut at = 0;
+        while at < self.under.len() {
+            let age = now.saturating_sub(self.under[at].began + self.under[at].stopped);
+            if !matches!(ps.query(self.under[at].token), Ok(true)) {
+                if age > common.deadline_ns {
+                    common.history.violation(format!("request {} outlived its deadline", self.under[at].number));
+                }
+                at += 1;
+                continue;
+            }
+            let under = self.under.swap_remove(at);
+            let outcome = ps.wait(under.token, Some(Duration::ZERO));
+            if !mutated::<Sim>(Mutant::SlotNotReleased) && ps.revoke(under.token).is_err() {
+                common.history.violation(format!("request {} lost its token", under.number));
+            }
+            match outcome {
+                Ok(()) => {
+                    under.check(common);
+                    common.history.end(under.number, End::Acknowledged);
+                }
+                Err(error) => {
+                    if matches!(error.status, Status::Bug | Status::Pending | Status::CorruptResponse) {
+                        common.history.violation(format!("request {} failed with {error}", under.number));
+                    }
+                    common.must_not_fail(under.number, &error);
+                    common.history.failed(under.number, error.outcome, failed_shards(&error.message));
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, now: u64, rng: &mut Rng, common: &Common) {
+        let Stage::Running { ps, .. } = &self.stage else { return };
+        let count = rng.between(1, KEYS_MAX);
+        let mut keys: Vec<u64> = (0..count).map(|_| rng.below(common.keys)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let kind = if rng.chance(500_000) { Kind::Get } else { Kind::Update };
+        let flat = rng.chance(500_000);
+        let number = common.history.ask(kind, &keys);
+        let floor = keys
+            .iter()
+            .map(|key| {
+                let ledger = &common.ledgers[ps.shard_of(*key) as usize];
+                (ledger.life, common.acknowledged.get(key).copied().unwrap_or(0))
+            })
+            .collect();
+        let mut rows: Vec<Row> = match kind {
+            Kind::Get => vec![[0; DIM]; keys.len()],
+            Kind::Update => keys.iter().map(|key| row(number, *key)).collect(),
+        };
+        let table = TableTag(0);
+        let memory: Rows<'_, SimRegion> = Rows::Flat { rows: rows.as_ptr().cast(), count: rows.len() * DIM };
+        let request = match kind {
+            Kind::Get => {
+                let target = Target::Memory { rows: rows.as_mut_ptr().cast(), capacity: rows.len() * DIM };
+                Request::Get { table, keys: &keys, target }
+            }
+            Kind::Update if flat => Request::UpdateFlat { table, keys: &keys, gradients: memory },
+            Kind::Update => Request::Update { table, keys: &keys, gradients: memory },
+        };
+        // SAFETY: keys and rows move into `under` with their buffers where they are, and stay until the request is over.
+        match unsafe { ps.submit(&request) } {
+            Ok(token) => {
+                self.under.push(Under { number, kind, token, keys, rows, floor, began: now, stopped: 0 });
+            }
+            Err(error) => {
+                common.must_not_fail(number, &error);
+                common.history.failed(number, error.outcome, failed_shards(&error.message));
+            }
+        }
+    }
+
+    /// Lanes that carry requests, and all.
+    pub(super) fn lanes(&self) -> (usize, usize) {
+        let Some(ps) = self.ps() else { return (0, 0) };
+        let lanes = || ps.channels().iter().flat_map(Channel::lanes);
+        (lanes().filter(|lane| lane.state() == LaneState::Active).count(), lanes().count())
+    }
+}
+
+fn options(common: &Common, incarnation: Incarnation) -> PsClientOptions {
+    let settings = &common.settings;
+    PsClientOptions {
+        keys_max: 64,
+        direct: true,
+        put_read: false,
+        pace: PacePolicy { spins: 0, yields: 0, sleep: Duration::from_micros(50) },
+        wait_timeout: common.wait_timeout,
+        default_dim: DIM as u32,
+        retry: settings.request_retry == RequestRetry::ExactlyOnce,
+        rebuild: policy(settings, incarnation),
+        health_after: Duration::from_millis(settings.health_probe_after_ms),
+        health_every: Duration::from_millis(settings.health_probe_interval_ms),
+    }
+}
+
+/// The shards whose parts of a batch an error tells of; None: of the whole. The message is the only place where it says
+/// so.
+fn failed_shards(message: &str) -> Option<Vec<u32>> {
+    let (_, rest) = message.split_once("; of this batch, parts for shard")?;
+    let (numbers, _) = rest.trim_start_matches('s').split_once(" failed")?;
+    Some(numbers.split(',').filter_map(|number| number.trim().parse().ok()).collect())
+}
+
+impl Under {
+    /// An acknowledged request must have happened, and must say what is so.
+    fn check(&self, common: &mut Common) {
+        const { assert!(ROW_BYTES == size_of::<Row>()) };
+        let router = Router::new(HashMethod::CityHash, common.settings.num_shards);
+        for ((key, found), (life, floor)) in self.keys.iter().zip(&self.rows).zip(&self.floor) {
+            let ledger = &common.ledgers[router.shard_of(*key) as usize];
+            let number = self.number;
+            if self.kind == Kind::Update {
+                if ledger.life == *life {
+                    if ledger.applied(number, *key) != 1 {
+                        let what = format!("update {number} was acknowledged, and applied to key {key} not once");
+                        common.history.violation(what);
+                    }
+                    *common.acknowledged.entry(*key).or_default() += 1;
+                }
+                continue;
+            }
+            match read_row(found) {
+                None => common.history.violation(format!("GET {number} brought a torn row for key {key}")),
+                Some((of, _)) if of != *key => {
+                    common.history.violation(format!("GET {number} brought the row of key {of} for key {key}"));
+                }
+                Some((_, stamp)) => {
+                    let (lived, version) = ((stamp >> 32) as u32, stamp as u32);
+                    if lived == ledger.life && (version > ledger.version(*key) || (lived == *life && version < *floor))
+                    {
+                        common.history.violation(format!(
+                            "GET {number} saw version {version} of key {key}; {floor} were acknowledged before, and {} \
+                             are there",
+                            ledger.version(*key)
+                        ));
+                    }
+                }
+            }
+        }
+    }
+}
