@@ -5,7 +5,7 @@
 //! lanes, scanners, the parameter server's client and handler. What is simulated: the fabric, the clock, the connections
 //! of the control plane, and the store, which keeps a ledger of what was applied.
 //!
-//! [`run`] runs one [`Plan`]; [`hunt`] runs many seeds, and shrinks the faults of one that fails.
+//! [`run`] runs one [`Plan`]; [`hunt()`] runs many seeds, and shrinks the faults of one that fails.
 
 // Numbers of a simulated world are far below the bounds of their types.
 #![allow(clippy::cast_possible_truncation)]

@@ -13,9 +13,9 @@ use self::core::Core;
 use super::log::sink;
 use super::{Request, Token};
 use crate::control::HealthReport;
-use crate::error::Result;
 #[cfg(not(feature = "verbs"))]
-use crate::error::{Error, Status};
+use crate::error::Error;
+use crate::error::Result;
 use crate::fabric::shm::{Shm, ShmOptions};
 #[cfg(feature = "verbs")]
 use crate::fabric::verbs::{Verbs, VerbsOptions};
