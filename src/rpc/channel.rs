@@ -54,7 +54,7 @@ pub struct Slot<F: Fabric, R> {
     /// `use_count << 1 | held`.
     pub(super) state: AtomicU64,
     /// A thread is at work on the request: see [`Channel::enter`].
-    working: AtomicU32,
+    pub(super) working: AtomicU32,
     /// Set by whoever takes this slot's immediate from the completion queue.
     pub(super) arrived: AtomicU32,
     /// The lane's connection that the slot was moved to; 0: to none of its own lane. Changed by the holder.
@@ -263,27 +263,6 @@ impl<F: Fabric, R> Channel<F, R> {
     pub fn resolve(&self, index: u32, use_low: u64, mask: u64) -> Option<Held> {
         let state = self.slots.get(index as usize)?.state.load(Ordering::Relaxed);
         (state & 1 == 1 && (state >> 1) & mask == use_low).then_some(Held { index, use_count: state >> 1 })
-    }
-
-    /// Begins to work on the request. False: another thread is at it, against the rule.
-    ///
-    /// A load and a store, not an exchange, for the reason given in [`Channel::release`]. So a thread that comes while
-    /// another one waits is always told, and one that comes within the same few nanoseconds may not be.
-    #[inline]
-    #[must_use]
-    pub fn enter(&self, held: Held) -> bool {
-        let working = &self.slots[held.index as usize].working;
-        if working.load(Ordering::Relaxed) != 0 {
-            return false;
-        }
-        working.store(1, Ordering::Relaxed);
-        true
-    }
-
-    /// Ends this thread's work on the request, which goes on.
-    #[inline]
-    pub fn leave(&self, held: Held) {
-        self.slots[held.index as usize].working.store(0, Ordering::Relaxed);
     }
 
     /// What the layer above keeps with the request.

@@ -25,6 +25,7 @@ mod scheme;
 mod server_lane;
 mod signals;
 mod window;
+mod working;
 
 pub use bell::Bell;
 pub use channel::{AcquireError, Channel, Held, Judgement, Slot};

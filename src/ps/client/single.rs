@@ -342,6 +342,7 @@ impl<F: Fabric> PsClient<F> {
             match pace.turn() {
                 Turn::Again => {}
                 turn => {
+                    channel.stay(held);
                     // SAFETY: the token's holder is the only thread on this request.
                     let record = unsafe { &mut *channel.record(held) };
                     if self.check_slow(channel, held, record) {
