@@ -4,7 +4,6 @@ use super::{PsClient, Token};
 use crate::error::{Error, Outcome, Result, Status};
 use crate::fabric::Fabric;
 use crate::ids::TableTag;
-use crate::rpc::Turn;
 use crate::wire::Op;
 use crate::wire::payload::{Command, TAG_TAKEN, TableSpec};
 
@@ -54,7 +53,7 @@ impl<F: Fabric> PsClient<F> {
     /// Sends the same bytes to every shard, then waits for every answer: the tag, or 0.
     fn ask_all(&self, op: Op, bytes: &[u8]) -> Vec<Result<u32>> {
         let sent: Vec<Result<Token>> =
-            (0..self.channels.len()).map(|shard| self.submit_patiently(shard, op, bytes)).collect();
+            (0..self.channels.len()).map(|shard| self.patiently(|| self.submit_bytes(shard, op, bytes))).collect();
         let end = |token: Token| {
             let outcome = self.wait(token, None);
             let aux = self.aux_of(token);
@@ -62,17 +61,6 @@ impl<F: Fabric> PsClient<F> {
             outcome.map(|()| aux)
         };
         sent.into_iter().map(|token| token.and_then(end)).collect()
-    }
-
-    /// While every slot is held by other threads it waits for one, as [`PsClient::call`] does.
-    fn submit_patiently(&self, shard: usize, op: Op, bytes: &[u8]) -> Result<Token> {
-        let mut pace = self.pace(None);
-        loop {
-            match self.submit_bytes(shard, op, bytes) {
-                Err(error) if error.status == Status::NoSlot && pace.turn() != Turn::Expired => {}
-                other => return other,
-            }
-        }
     }
 }
 

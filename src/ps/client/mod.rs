@@ -157,7 +157,7 @@ impl<F: Fabric> PsClient<F> {
 
     /// Submits; again, as long as a request may take, while every slot is held or the shard's lanes are being rebuilt.
     #[inline]
-    fn patiently(&self, submit: impl Fn() -> Result<Token>) -> Result<Token> {
+    pub(super) fn patiently(&self, submit: impl Fn() -> Result<Token>) -> Result<Token> {
         let mut pace = None;
         loop {
             match submit() {
