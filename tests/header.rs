@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// The nouns, in the order of the header.
 const NOUNS: &[&str] =
-    &["version", "error", "options", "event", "store", "server", "client", "request", "buffer", "info"];
+    &["version", "error", "options", "event", "store", "server", "client", "request", "buffer", "info", "health"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -158,4 +158,17 @@ fn versions_agree_everywhere() {
     assert!(cmake.contains(&format!("project(reclane VERSION {version} ")), "cmake/CMakeLists.txt has another version");
     assert!(cmake.contains(&format!("set(RECLANE_ABI {abi})")), "cmake/CMakeLists.txt has another ABI number");
     assert!(Path::new(&root()).join("include/reclane/reclane.hpp").exists());
+}
+
+#[test]
+fn no_file_with_functions_is_left_out() {
+    for entry in fs::read_dir(root().join("src/capi")).unwrap() {
+        let path = entry.unwrap().path();
+        let noun = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(
+            functions(&text).is_empty() || NOUNS.contains(&noun.as_str()),
+            "src/capi/{noun}.rs has functions and is not in NOUNS"
+        );
+    }
 }

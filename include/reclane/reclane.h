@@ -357,6 +357,29 @@ typedef uint32_t reclane_lane_state;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+/* Health of a shard: values of reclane_health_info.health. Treat an unknown value as RECLANE_HEALTH_UNKNOWN. */
+enum reclane_health
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Nothing is known: the control plane does not answer, or has never heard of the shard. No verdict. */
+  RECLANE_HEALTH_UNKNOWN = 0,
+  /* It was heard of lately. */
+  RECLANE_HEALTH_SERVING = 1,
+  /* Not for rdma-health-stale-ms. */
+  RECLANE_HEALTH_SUSPECT = 2,
+  /* Not for rdma-health-dead-ms. A shard that is heard of again serves again. */
+  RECLANE_HEALTH_DEAD = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_health reclane_health;
+#else
+typedef uint32_t reclane_health;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 /* How much an event matters: values of reclane_event.level. Treat an unknown value as "some other". */
 enum reclane_level
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -703,6 +726,20 @@ typedef struct reclane_server_counters {
   /* Requests that came again, and were answered without being executed again. */
   uint64_t repeated;
 } reclane_server_counters;
+
+/* What the control plane knows of a shard. Set struct_size = sizeof(reclane_health_info) before the call. */
+typedef struct reclane_health_info {
+  /* sizeof(reclane_health_info), set by the caller. */
+  uint32_t struct_size;
+  /* The shard. */
+  uint32_t shard;
+  /* 1 when anything is known, else 0. */
+  uint32_t known;
+  /* A reclane_health. */
+  uint32_t health;
+  /* Milliseconds since the shard was last heard of; 0 when nothing is known. */
+  uint64_t idle_ms;
+} reclane_health_info;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1574,6 +1611,28 @@ RECLANE_NODISCARD
 reclane_status reclane_server_stats(const struct reclane_server *server,
                                     struct reclane_server_counters *stats,
                                     struct reclane_error *error);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Health: what the control plane knows of a shard.
+ */
+
+/* Asks the control plane about a shard. That it does not answer is no error and no verdict: known is 0 then.
+ *
+ * client  from reclane_client_open().
+ * shard   0..num_shards - 1.
+ * info    receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  there is no such shard
+ * RECLANE_STATUS_STRUCT_SIZE       info or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: up to the option rdma-health-probe-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_health(const struct reclane_client *client,
+                                     uint32_t shard,
+                                     struct reclane_health_info *info,
+                                     struct reclane_error *error);
 
 #ifdef __cplusplus
 }  // extern "C"
