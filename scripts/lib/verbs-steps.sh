@@ -66,7 +66,7 @@ demo() {
 }
 
 printf '%s, devices %s\n' "$(uname -r)" "$RECLANE_TEST_DEVICES"
-part contract 420 "$library_tests" fabric::verbs::tests --skip alone --test-threads=4 --show-output
+part contract 420 "$library_tests" fabric::verbs::tests --skip alone --test-threads=2 --show-output
 part alone 240 "$library_tests" fabric::verbs::tests::alone --test-threads=1 --show-output
 part ps 420 "$ps_tests" --test-threads=2 --show-output
 if [ -x "$ctests/round_trips" ]; then
@@ -79,7 +79,9 @@ else
 fi
 data=${CARGO_TARGET_DIR:-$root/target}/dataset/ml-100k.inter
 if [ -x "$examples/reclane_train_mf" ] && [ -s "$data" ]; then
-    part demo 240 demo "$data"
+    export -f demo
+    export examples logs first last
+    part demo 240 bash -c 'demo "$1"' demo "$data"
 else
     printf 'skipped: the demo on verbs: no trainer in %s or no data set; scripts/demo.sh --short brings both\n' "$examples"
 fi
