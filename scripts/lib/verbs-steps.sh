@@ -81,7 +81,7 @@ data=${CARGO_TARGET_DIR:-$root/target}/dataset/ml-100k.inter
 if [ -x "$examples/reclane_train_mf" ] && [ -s "$data" ]; then
     export -f demo
     export examples logs first last
-    part demo 240 bash -c 'demo "$1"' demo "$data"
+    part demo 240 bash -c '. scripts/lib/setup.sh; demo "$1"' demo "$data"
 else
     printf 'skipped: the demo on verbs: no trainer in %s or no data set; scripts/demo.sh --short brings both\n' "$examples"
 fi
