@@ -124,6 +124,12 @@ impl<F: Fabric> End<F> {
         until("a completion", || (self.cq.poll(&mut out) == 1).then(|| out[0]))
     }
 
+    /// Posts one request; how it completes.
+    pub fn outcome(&self, op: WorkOp, bytes: usize, remote: RemoteAddr) -> WcStatus {
+        self.post_one(78, op, bytes, remote).expect("post");
+        self.next().status
+    }
+
     /// Posts one request and takes its completion, which must be a success.
     pub fn run(&self, op: WorkOp, bytes: usize, remote: RemoteAddr) {
         self.post_one(77, op, bytes, remote).expect("post");
