@@ -4,8 +4,8 @@
 use super::info::{DeviceInfo, GidInfo, GidKind, PortInfo, gid_text};
 use super::sys::code;
 use crate::error::{Error, Result, Status};
-use crate::options::RdmaMode;
-use std::net::{IpAddr, Ipv6Addr};
+use crate::options::{RdmaMode, Subnet};
+use std::net::Ipv6Addr;
 
 /// What the process was told.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,7 +43,7 @@ fn all(devices: &[DeviceInfo]) -> String {
 /// # Errors
 /// `FabricUnavailable`, `OptionBounds` for a subnet that is none.
 pub(super) fn choose(devices: &[DeviceInfo], wish: &Wish) -> Result<Chosen> {
-    let subnet = Subnet::parse(&wish.subnet)?;
+    let subnet = subnet_of(&wish.subnet)?;
     if devices.is_empty() {
         return Err(unavailable(
             "fabric=verbs: this host shows no RDMA device; load the driver of the adapter ('rdma link' lists what there \
@@ -128,7 +128,7 @@ fn gid(name: &str, port: &PortInfo, wish: &Wish, subnet: Option<&Subnet>) -> Res
         });
     }
     let fitting = port.gids.iter().filter(|gid| fits(gid.kind, wish.mode));
-    let within = fitting.filter(|gid| subnet.is_none_or(|subnet| subnet.has(gid.gid)));
+    let within = fitting.filter(|gid| subnet.is_none_or(|subnet| subnet.contains(gid.gid)));
     within.min_by_key(|gid| (rank(gid.gid), gid.index)).copied().ok_or_else(|| {
         let place = if wish.subnet.is_empty() { String::new() } else { format!(" in rdma-gid-subnet={}", wish.subnet) };
         unavailable(format!(
@@ -162,37 +162,15 @@ fn rank(gid: [u8; 16]) -> u8 {
     if six.to_ipv4_mapped().is_some() { 0 } else { 1 + u8::from(six.is_unicast_link_local()) }
 }
 
-/// Addresses with the same first bits.
-#[derive(Debug)]
-struct Subnet {
-    gid: u128,
-    bits: u32,
-}
-
-impl Subnet {
-    /// None for an empty text.
-    fn parse(text: &str) -> Result<Option<Subnet>> {
-        if text.is_empty() {
-            return Ok(None);
-        }
-        let parsed = text.split_once('/').and_then(|(address, bits)| {
-            let (address, bits): (IpAddr, u32) = (address.parse().ok()?, bits.parse().ok()?);
-            let (gid, skipped) = match address {
-                IpAddr::V4(four) => (four.to_ipv6_mapped(), 96),
-                IpAddr::V6(six) => (six, 0),
-            };
-            (bits + skipped <= 128).then_some(Subnet { gid: gid.into(), bits: bits + skipped })
-        });
-        parsed.map(Some).ok_or_else(|| {
-            let why = format!("rdma-gid-subnet={text}: not a subnet; write it as 10.0.0.0/16 or fd00::/64");
-            Error::new(Status::OptionBounds, why)
-        })
+/// The subnet asked for; None for an empty text.
+fn subnet_of(text: &str) -> Result<Option<Subnet>> {
+    if text.is_empty() {
+        return Ok(None);
     }
-
-    fn has(&self, gid: [u8; 16]) -> bool {
-        let differing = self.gid ^ u128::from_be_bytes(gid);
-        differing.leading_zeros() >= self.bits
-    }
+    text.parse().map(Some).map_err(|_| {
+        let why = format!("rdma-gid-subnet={text}: not a subnet; write it as 10.0.0.0/16 or fd00::/64");
+        Error::new(Status::OptionBounds, why)
+    })
 }
 
 #[cfg(test)]
