@@ -1,12 +1,13 @@
 //! A client's process: joins, connects, then asks and checks what it is told, one step at a time.
 
 use super::history::{End, History, Kind};
-use super::join::{self, Care, Connected, Offered};
+use super::join::{self, Care};
 use super::ledger::{DIM, Ledger, ROW_BYTES, Row, read_row, row};
 use super::member::Membership;
 use super::wires::Wires;
 use crate::control::{Event, Health, Peer};
 use crate::engine::client::mend::policy;
+use crate::engine::client::offered::{Met, Offered};
 use crate::error::{Error, Status};
 use crate::fabric::sim::{Mutant, Rng, Sim, SimRegion, mutated};
 use crate::ids::{Incarnation, ShardId, TableTag};
@@ -41,8 +42,8 @@ enum Stage {
     },
     /// Has offered lanes.
     Offered {
-        ends: Vec<Option<Offered>>,
-        channels: Vec<Option<Connected>>,
+        ends: Vec<Option<Offered<Sim>>>,
+        channels: Vec<Option<Met<Sim>>>,
         bell: Arc<Bell>,
         ask_at: Vec<u64>,
         since: u64,
@@ -232,7 +233,7 @@ impl Client {
         let shards = common.settings.num_shards;
         let mut ends = Vec::new();
         for shard in 0..shards {
-            let Ok(offered) = join::offer(&self.fabric, &common.settings, self.member.incarnation) else {
+            let Ok(offered) = Offered::make(&self.fabric, &common.settings, self.member.incarnation) else {
                 self.stage = Stage::Failed;
                 return;
             };
@@ -252,20 +253,18 @@ impl Client {
         while let Some((from, _, bytes)) = self.member.offers.pop_front() {
             let Peer::Server(shard) = from else { continue };
             let place = shard.0 as usize;
-            match join::is_answer_to(&bytes, &common.settings, me) {
-                Ok(true) => {
-                    if let Some(offered) = ends[place].take() {
-                        match join::connect(shard.0, offered, &common.settings, me, &bytes, bell) {
-                            Ok(connected) => {
-                                echoes.push((shard.0, connected.2.clone()));
-                                channels[place] = Some(connected);
-                            }
-                            Err(_) => broken = true,
-                        }
-                    }
-                }
+            let Some(answer) = join::answer_in(&bytes, &common.settings, me) else {
                 // Meant for an earlier process of our number.
-                _ => ask_at[place] = now + ASK_AGAIN_NS,
+                ask_at[place] = now + ASK_AGAIN_NS;
+                continue;
+            };
+            let Some(offered) = ends[place].take() else { continue };
+            match offered.connect(&self.fabric, shard.0, &common.settings, &answer, bell, join::soon()) {
+                Ok(mut met) => {
+                    echoes.push((shard.0, core::mem::take(&mut met.echo)));
+                    channels[place] = Some(met);
+                }
+                Err(_) => broken = true,
             }
         }
         join::publish(&mut self.member, now, echoes, wires);
@@ -273,7 +272,7 @@ impl Client {
             self.stage = Stage::Failed;
         } else if channels.iter().all(Option::is_some) {
             let connected = core::mem::take(channels).into_iter().flatten();
-            let (channels, shards): (Vec<_>, Vec<_>) = connected.map(|(channel, mend, _)| (channel, mend)).unzip();
+            let (channels, shards): (Vec<_>, Vec<_>) = connected.map(|met| (met.channel, met.mend)).unzip();
             let router = Router::new(HashMethod::CityHash, common.settings.num_shards);
             let care = Care::new(&common.settings, me, shards);
             let ps = PsClient::new(channels, router, options(common, me));

@@ -5,108 +5,30 @@
 use super::wires::Wires;
 use crate::control::{Event, Health, Peer};
 use crate::engine::client::mend::{Board, Mender, News, ShardMend};
-use crate::engine::connect::{
-    Completions, End, EndOf, FIRST_GENERATION, blank_offer, decode_offer, geometry, placement, scheme,
-};
+use crate::engine::connect::{Completions, EndOf, decode_offer, geometry};
 use crate::engine::server::guests::GuestLanes;
 use crate::engine::server::respond;
 use crate::error::{Error, Result, Status};
 use crate::fabric::sim::{Sim, SimCq};
-use crate::fabric::{Fabric, Qp};
 use crate::ids::{ClientId, Incarnation, ShardId};
 use crate::lane::{DirtyReason, LaneOffer};
-use crate::options::{Integrity, Settings};
-use crate::ps::client::{PsClient, Record};
-use crate::rpc::{Bell, Channel, ClientLaneParts, Placement, Scheme, ServerLane, Window, Witness};
+use crate::options::Settings;
+use crate::ps::client::PsClient;
+use crate::rpc::{ServerLane, Window};
 use crate::sync::Arc;
 use crate::time::{Tick, now};
 use core::cell::RefCell;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-fn soon() -> Duration {
-    Duration::from_secs(1)
+/// When a step of joining must be over.
+pub(super) fn soon() -> Tick {
+    now().after(Duration::from_secs(1))
 }
 
-/// One client's end of its lanes to one shard, offered and not answered yet.
-#[derive(Debug)]
-pub(super) struct Offered {
-    end: End<Sim>,
-    own: LaneOffer,
-    cqs: (Arc<SimCq>, Arc<SimCq>),
-}
-
-impl Offered {
-    /// For the control plane.
-    pub(super) fn encode(&self) -> Vec<u8> {
-        self.own.encode()
-    }
-}
-
-/// A channel, what rebuilds it, and the echo of the answer for the control plane.
-pub(super) type Connected = (Channel<Sim, Record>, ShardMend<Sim>, Vec<u8>);
-
-/// Makes a client's end and the offer of it.
-pub(super) fn offer(fabric: &Sim, settings: &Settings, incarnation: Incarnation) -> Result<Offered> {
-    let asked = scheme(fabric, settings)?;
-    let lanes: Vec<(u32, u32)> = (0..settings.qps_per_client_per_shard).map(|lane| (lane, FIRST_GENERATION)).collect();
-    let (send, recv) = (fabric.create_cq(settings.cq_depth)?, fabric.create_cq(settings.cq_depth)?);
-    let end = End::make(fabric, settings, EndOf::Client, &lanes, &[], |_| Completions {
-        send: Arc::clone(&send),
-        recv: Arc::clone(&recv),
-        waker: None,
-    })?;
-    let mut own = blank_offer(settings, asked, incarnation);
-    own.ends = (0..lanes.len()).filter_map(|place| end.describe(place, FIRST_GENERATION, 0)).collect();
-    Ok(Offered { end, own, cqs: (send, recv) })
-}
-
-/// Whether an answer is meant for this process.
-pub(super) fn is_answer_to(bytes: &[u8], settings: &Settings, incarnation: Incarnation) -> Result<bool> {
-    Ok(decode_offer(bytes, settings, EndOf::Server)?.answers == incarnation)
-}
-
-/// Connects to a shard's answer.
-pub(super) fn connect(
-    shard: u32,
-    offered: Offered,
-    settings: &Settings,
-    incarnation: Incarnation,
-    bytes: &[u8],
-    bell: &Arc<Bell>,
-) -> Result<Connected> {
-    let answer = decode_offer(bytes, settings, EndOf::Server)?;
-    let refuse = |what: &str| Error::new(Status::DeploymentMismatch, what.to_owned());
-    let scheme = Scheme::from_code(answer.scheme).ok_or_else(|| refuse("an unknown commit scheme"))?;
-    let Offered { end: End { lanes, slots, staging, geometry }, mut own, cqs } = offered;
-    let mut parts = Vec::new();
-    for (place, (lane, generation, qp)) in (0..).zip(lanes) {
-        let theirs =
-            answer.answer_to(incarnation, lane, generation).ok_or_else(|| refuse("the answer leaves a lane out"))?;
-        qp.connect(&theirs.queue_pair, soon())?;
-        parts.push(ClientLaneParts {
-            shard,
-            lane,
-            generation,
-            scheme,
-            here: Placement { place, geometry },
-            there: placement(&answer, theirs),
-            qp,
-            send_cq: Arc::clone(&cqs.0),
-            recv_cq: Arc::clone(&cqs.1),
-            responses: slots.clone(),
-            staging: staging.clone(),
-            remote: theirs.region,
-            witness: Witness { incarnation: answer.incarnation, window: answer.window },
-        });
-    }
-    own.answers = answer.incarnation;
-    for end in &mut own.ends {
-        end.answers = answer.answer_to(incarnation, end.lane, end.generation).map_or(0, |theirs| theirs.generation);
-    }
-    let echo = own.encode();
-    let channel = Channel::new(shard, settings.integrity == Integrity::Crc32c, parts, bell)?;
-    Ok((channel, ShardMend::new(own, cqs, answer.incarnation), echo))
+/// The answer in these bytes, if it is meant for this process.
+pub(super) fn answer_in(bytes: &[u8], settings: &Settings, incarnation: Incarnation) -> Option<LaneOffer> {
+    decode_offer(bytes, settings, EndOf::Server).ok().filter(|answer| answer.answers == incarnation)
 }
 
 /// What keeps a client's lanes whole.
@@ -265,7 +187,7 @@ pub(super) fn handshake(
     };
     let completions = |_| Completions { send: Arc::clone(host.cqs.0), recv: Arc::clone(host.cqs.1), waker: None };
     let mut made = Vec::new();
-    let times = (now(), now().after(soon()));
+    let times = (now(), soon());
     let lanes = &mut guest.lanes;
     let response = respond::respond(&answering, lanes, &offer, times, completions, |lane| made.push(lane))?;
     Ok((made, response.answer.map(|answer| answer.encode())))

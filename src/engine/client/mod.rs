@@ -4,6 +4,7 @@ mod buffer;
 mod core;
 mod listen;
 pub(crate) mod mend;
+pub(crate) mod offered;
 mod open;
 
 pub use buffer::Buffer;

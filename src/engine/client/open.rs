@@ -1,17 +1,18 @@
 //! From settings to connected channels.
 
-use super::super::connect::{Completions, End, EndOf, FIRST_GENERATION, blank_offer, decode_offer, placement, scheme};
+use super::super::connect::{EndOf, decode_offer};
 use super::super::{fresh_incarnation, host_name, identity};
 use super::mend::{ShardMend, policy};
+use super::offered::Offered;
 use crate::control::{ControlClient, Member, Peer, Role};
 use crate::error::{Error, Layer, Result, Status};
-use crate::fabric::{Fabric, Qp};
+use crate::fabric::Fabric;
 use crate::ids::{ClientId, Incarnation, ShardId};
 use crate::lane::LaneOffer;
-use crate::options::{GetResponseMode, Integrity, PutTransferMode, RequestRetry, Settings};
+use crate::options::{GetResponseMode, PutTransferMode, RequestRetry, Settings};
 use crate::ps::client::{INDEX_MAX, PsClientOptions, Record, SHARDS_MAX};
 use crate::ps::routing::Router;
-use crate::rpc::{Bell, Channel, ClientLaneParts, PacePolicy, Placement, Scheme, Witness};
+use crate::rpc::{Bell, Channel, PacePolicy};
 use crate::sync::Arc;
 use crate::time::{Tick, now, pause};
 use core::time::Duration;
@@ -85,76 +86,23 @@ pub(super) fn channels<F: Fabric>(
     bell: &Arc<Bell>,
     deadline: Tick,
 ) -> Result<Connected<F>> {
-    let asked = scheme(fabric, settings)?;
-    let lanes: Vec<(u32, u32)> = (0..settings.qps_per_client_per_shard).map(|lane| (lane, FIRST_GENERATION)).collect();
     let mut made = Vec::new();
     for shard in 0..settings.num_shards {
-        let (send, recv) = (fabric.create_cq(settings.cq_depth)?, fabric.create_cq(settings.cq_depth)?);
-        let end = End::make(fabric, settings, EndOf::Client, &lanes, &[], |_| Completions {
-            send: Arc::clone(&send),
-            recv: Arc::clone(&recv),
-            waker: None,
-        })?;
-        let mut own = blank_offer(settings, asked, incarnation);
-        own.ends = (0..lanes.len()).filter_map(|place| end.describe(place, FIRST_GENERATION, 0)).collect();
-        control.publish_lanes(Peer::Server(ShardId(shard)), own.encode())?;
-        made.push((end, own, (send, recv)));
+        let offered = Offered::make(fabric, settings, incarnation)?;
+        control.publish_lanes(Peer::Server(ShardId(shard)), offered.encode())?;
+        made.push(offered);
     }
     let (mut channels, mut shards, mut bytes) = (Vec::new(), Vec::new(), 0);
-    for (shard, (end, mut own, cqs)) in (0..).zip(made) {
+    for (shard, offered) in (0..).zip(made) {
         let named = |error: Box<Error>| error.at_shard(shard).in_layer(Layer::Node);
         let answer = answer_of(control, settings, shard, incarnation, deadline).map_err(named)?;
-        bytes += end.bytes();
-        let parts = connect_all(fabric, shard, end, &answer, &cqs, incarnation, deadline).map_err(named)?;
-        own.answers = answer.incarnation;
-        for end in &mut own.ends {
-            end.answers = answer.answer_to(incarnation, end.lane, end.generation).map_or(0, |theirs| theirs.generation);
-        }
-        control.publish_lanes(Peer::Server(ShardId(shard)), own.encode())?;
-        channels.push(Channel::new(shard, settings.integrity == Integrity::Crc32c, parts, bell).map_err(named)?);
-        shards.push(ShardMend::new(own, cqs, answer.incarnation));
+        bytes += offered.bytes();
+        let met = offered.connect(fabric, shard, settings, &answer, bell, deadline).map_err(named)?;
+        control.publish_lanes(Peer::Server(ShardId(shard)), met.echo)?;
+        channels.push(met.channel);
+        shards.push(met.mend);
     }
     Ok((channels, shards, bytes))
-}
-
-/// Connects every lane to the shard's end of it.
-fn connect_all<F: Fabric>(
-    fabric: &F,
-    shard: u32,
-    end: End<F>,
-    answer: &LaneOffer,
-    cqs: &(Arc<F::Cq>, Arc<F::Cq>),
-    incarnation: Incarnation,
-    deadline: Tick,
-) -> Result<Vec<ClientLaneParts<F>>> {
-    let refuse = |what: String| Error::new(Status::DeploymentMismatch, what);
-    let scheme = Scheme::from_code(answer.scheme).filter(|s| s.fits(&fabric.capabilities())).ok_or_else(|| {
-        refuse(format!("shard {shard} answered commit scheme {}, which this fabric cannot carry", answer.scheme))
-    })?;
-    let End { lanes, slots, staging, geometry } = end;
-    let mut parts = Vec::with_capacity(lanes.len());
-    for (place, (lane, generation, qp)) in (0..).zip(lanes) {
-        let theirs = answer
-            .answer_to(incarnation, lane, generation)
-            .ok_or_else(|| refuse(format!("shard {shard} left lane {lane} out of its answer")))?;
-        qp.connect(&theirs.queue_pair, deadline.remaining())?;
-        parts.push(ClientLaneParts {
-            shard,
-            lane,
-            generation,
-            scheme,
-            here: Placement { place, geometry },
-            there: placement(answer, theirs),
-            qp,
-            send_cq: Arc::clone(&cqs.0),
-            recv_cq: Arc::clone(&cqs.1),
-            responses: slots.clone(),
-            staging: staging.clone(),
-            remote: theirs.region,
-            witness: Witness { incarnation: answer.incarnation, window: answer.window },
-        });
-    }
-    Ok(parts)
 }
 
 /// The shard's answer to this incarnation's offer.
