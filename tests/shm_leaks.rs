@@ -12,11 +12,19 @@ const CYCLES: usize = 1_000;
 const BYTES: usize = 16 << 10;
 
 /// What a process holds: descriptors, mappings of shared memory, threads.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Holdings {
     descriptors: usize,
     shared_mappings: usize,
     threads: usize,
+}
+
+impl Holdings {
+    fn within(&self, other: &Holdings) -> bool {
+        self.descriptors <= other.descriptors
+            && self.shared_mappings <= other.shared_mappings
+            && self.threads <= other.threads
+    }
 }
 
 fn holdings() -> Holdings {
@@ -101,12 +109,13 @@ fn drop_in_order(a: End, b: End, order: usize) {
     }
 }
 
-/// Waits until the holdings are as before: a peer's thread lets go a moment after the other side has.
+/// Waits until no more is held than before: a peer's thread lets go a moment after the other side has. Less than
+/// before is no leak: the thread of an earlier life may still have been ending when `before` was counted.
 fn settle(what: &str, before: &Holdings) {
     let start = reclane::time::now();
     loop {
         let after = holdings();
-        if after == *before {
+        if after.within(before) {
             return;
         }
         assert!(

@@ -105,7 +105,7 @@ option_table! {
     rnr_retry: u32 = Spec::number("rdma-rnr-retry", "7", 0, 7);
     /// How long a peer without a receive asks to wait, as the verbs number it (12 is 0.64 ms).
     min_rnr_timer: u32 = Spec::number("rdma-min-rnr-timer", "12", 0, 31);
-    /// Whether bytes that a device writes become visible in order, which commit scheme `single` needs. `auto` asks the device; `yes` takes it from you, as for adapters on x86 without adaptive routing and without relaxed ordering.
+    /// Whether bytes that a device writes become visible in order, which commit scheme `single` needs. `auto` asks the device; `yes` takes it from you, as for adapters on x86 without adaptive routing and without relaxed ordering. Never for Soft-RoCE: its kernel module copies some writes backwards.
     data_in_order: DataInOrder = Spec::choice("rdma-data-in-order", "auto", DataInOrder::WORDS);
 
     /// How long a request waits for its answer.

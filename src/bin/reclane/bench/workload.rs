@@ -167,12 +167,10 @@ impl<'a> Run<'a> {
         let Some((token, at, start)) = self.under_way.pop_front() else {
             return Ok(());
         };
-        if self.workload.kind == Kind::Get {
-            self.read(token, at)?;
-        } else {
-            self.client.wait(token, None)?;
-        }
+        let done = if self.workload.kind == Kind::Get { self.read(token, at) } else { self.client.wait(token, None) };
+        // A failed request gives its slot back as well.
         self.client.revoke(token)?;
+        done?;
         latencies.record(self.clock.ns(ticks() - start));
         Ok(())
     }
