@@ -202,26 +202,32 @@ impl<F: Fabric, R> Channel<F, R> {
         &self.lanes[slot.lane as usize]
     }
 
-    /// Takes a free slot of a usable lane, the one this thread released last if possible: its lines are still warm.
+    /// Takes a free slot of a usable lane: the one this thread released last, whose lines are still warm, or else the
+    /// one after the last that it took, which is most likely free when many are taken in a row.
     ///
     /// # Errors
     /// [`AcquireError`].
     #[inline(always)]
     pub fn acquire(&self) -> core::result::Result<Held, AcquireError> {
-        let hint = self.hints.get() as usize;
-        if hint < self.slots.len()
-            && let Some(held) = self.try_take(hint)
+        let hint = self.hints.mine();
+        let first = hint.load(Ordering::Relaxed);
+        if (first as usize) < self.slots.len()
+            && let Some(held) = self.try_take(first as usize)
         {
+            hint.store(first + 1, Ordering::Relaxed);
             return Ok(held);
         }
-        self.acquire_any(hint)
+        self.acquire_any(hint, first as usize)
     }
 
     #[inline(never)]
-    fn acquire_any(&self, hint: usize) -> core::result::Result<Held, AcquireError> {
+    fn acquire_any(&self, hint: &AtomicU32, first: usize) -> core::result::Result<Held, AcquireError> {
         let count = self.slots.len();
-        let start = if hint < count { hint } else { 0 };
+        let start = if first < count { first } else { 0 };
         let found = (start..count).chain(0..start).find_map(|index| self.try_take(index));
+        if let Some(held) = found {
+            hint.store(held.index + 1, Ordering::Relaxed);
+        }
         found.ok_or_else(|| self.why_none())
     }
 
@@ -570,7 +576,7 @@ impl<F: Fabric, R> Channel<F, R> {
         // else changes a held slot.
         // Release: pairs with the Acquire of `try_take`.
         slot.state.store(state + 1, Ordering::Release);
-        self.hints.set(held.index);
+        self.hints.mine().store(held.index, Ordering::Relaxed);
         self.claim_next(held.index, is_bare);
         true
     }

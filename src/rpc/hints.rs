@@ -14,15 +14,10 @@ impl Hints {
         Hints(core::array::from_fn(|_| CachePadded(AtomicU32::new(0))))
     }
 
-    /// What this thread [set](Hints::set) last.
+    /// This thread's number.
     #[inline]
-    pub(super) fn get(&self) -> u32 {
-        self.0[thread_hint()].load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(super) fn set(&self, index: u32) {
-        self.0[thread_hint()].store(index, Ordering::Relaxed);
+    pub(super) fn mine(&self) -> &AtomicU32 {
+        &self.0[thread_hint()]
     }
 }
 

@@ -35,17 +35,19 @@ struct Entry {
     is_hot: bool,
 }
 
-/// Slots that were used lately are looked at in every round. The others are looked at in turn, so many in every
-/// [`COLD_EVERY_ROUNDS`]th round: a round costs by the slots in use and not by all there are, and a slot that comes into
-/// use is found within `slots / 4` rounds of some tens of nanoseconds.
+/// Slots that were used lately are hot, and a client takes its slots in turn. So a round looks at the hot slot after the
+/// one found last, and goes on from there for as long as it finds requests: a look at a slot that its client is about to
+/// write takes the line away from it, and the client would wait for it to come back. Every [`TURNS`]th round looks at all
+/// hot slots. The cold ones are looked at in turn, so many in every [`TURNS`]th round: a round costs by the slots in use
+/// and not by all there are, and a slot that comes into use is found within `slots / 4` rounds of some nanoseconds.
 const COLD_PER_TURN: usize = 16;
 /// Rounds without a request after which a slot is cold again, and how often this is looked after.
 const COOLS_AFTER_ROUNDS: u64 = 1 << 14;
 
 /// Hot slots whose headers are asked for ahead.
 const FETCHED_AHEAD: usize = 4;
-/// Every so many rounds some cold slots are looked at, before the hot ones.
-const COLD_EVERY_ROUNDS: u64 = 4;
+/// Every so many rounds some cold slots are looked at, before the hot ones; in another one of them all hot ones are.
+const TURNS: u64 = 4;
 
 /// The slots of one poll thread.
 #[derive(Debug)]
@@ -150,14 +152,14 @@ impl<F: Fabric> Scanner<F> {
         }
         // Hot slots, cold ones and immediates come first in turn: a client whose slots are never empty would otherwise
         // keep the others waiting for ever.
-        let turn = self.rounds % COLD_EVERY_ROUNDS;
+        let turn = self.rounds % TURNS;
         if self.has_imm && turn == 1 {
             self.scan_immediates(ready);
         }
         if turn == 0 || self.hot.is_empty() {
             self.scan_cold(COLD_PER_TURN, ready);
         }
-        self.scan_hot(ready);
+        self.scan_hot(turn == 2, ready);
         if self.has_imm && turn != 1 && ready.is_empty() {
             self.scan_immediates(ready);
         }
@@ -166,32 +168,36 @@ impl<F: Fabric> Scanner<F> {
     /// One round over every slot: before a thread goes to sleep.
     pub fn scan_all(&mut self, ready: &mut Vec<Ready>) {
         self.rounds += 1;
+        self.scan_hot(true, ready);
         self.scan_cold(self.entries.len(), ready);
         if self.has_imm && ready.is_empty() {
             self.scan_immediates(ready);
         }
     }
 
+    /// From the hot slot after the one found last: all of them, or until one is empty.
     #[inline]
-    fn scan_hot(&mut self, ready: &mut Vec<Ready>) {
+    fn scan_hot(&mut self, all: bool, ready: &mut Vec<Ready>) {
         let count = self.hot.len();
-        let start = self.hot_cursor;
-        for step in 0..count {
+        let mut place = self.hot_cursor;
+        for _ in 0..count {
             if ready.len() >= READY_MAX {
                 return;
             }
-            let place = if start + step < count { start + step } else { start + step - count };
-            if let Some(next) = self.hot.get(place + FETCHED_AHEAD) {
-                fetch_to_read(self.entries[*next as usize].header);
-            }
             let index = self.hot[place] as usize;
-            if self.take(index, ready) && ready.len() == READY_MAX {
-                self.hot_cursor = if place + 1 == count { 0 } else { place + 1 };
+            place = if place + 1 == count { 0 } else { place + 1 };
+            if self.take(index, ready) {
+                self.hot_cursor = place;
+                if let Some(next) = self.hot.get(place + FETCHED_AHEAD) {
+                    fetch_to_read(self.entries[*next as usize].header);
+                }
+            } else if !all {
                 return;
             }
         }
     }
 
+    /// The next so many slots; hot ones among them are left to [`Scanner::scan_hot`].
     #[inline]
     fn scan_cold(&mut self, most: usize, ready: &mut Vec<Ready>) {
         let count = self.entries.len();
@@ -201,7 +207,7 @@ impl<F: Fabric> Scanner<F> {
             }
             let index = self.cold_cursor;
             self.cold_cursor = if index + 1 == count { 0 } else { index + 1 };
-            if self.take(index, ready) && !self.entries[index].is_hot {
+            if !self.entries[index].is_hot && self.take(index, ready) {
                 self.entries[index].is_hot = true;
                 self.hot.push(u32::try_from(index).unwrap_or(u32::MAX));
             }
