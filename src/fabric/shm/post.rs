@@ -15,7 +15,7 @@ use core::time::Duration;
 /// Most pieces of one work request.
 pub(super) const SGE_MAX: u32 = 32;
 /// How long a write-with-immediate waits for a receive of the peer before it gives up.
-const RECEIVE_WAIT: Duration = Duration::from_millis(200);
+const RECEIVE_WAIT: Duration = Duration::from_secs(2);
 const WORD_BYTES: usize = 8;
 
 /// The posting side. One chain at a time.
