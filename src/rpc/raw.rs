@@ -2,6 +2,7 @@
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::wire::{HEADER_BYTES, Words};
+use core::mem::MaybeUninit;
 
 const WORDS: usize = HEADER_BYTES / 8;
 
@@ -112,13 +113,18 @@ pub unsafe fn copy_keys(from: *const u8, count: usize, out: &mut Vec<u64>) {
 /// # Safety
 /// `from` is valid for reads of `bytes` bytes.
 pub(super) unsafe fn checksum_foreign(mut sum: u32, from: *const u8, bytes: usize) -> u32 {
-    let mut chunk = [0_u8; 1024];
+    // Not zeroed first: that would take longer than to sum a small answer.
+    let mut chunk = [MaybeUninit::<u8>::uninit(); 1024];
     let mut done = 0;
     while done < bytes {
         let step = (bytes - done).min(chunk.len());
-        // SAFETY: `done + step <= bytes`, which the caller vouches for; the chunk is ours.
-        unsafe { core::ptr::copy_nonoverlapping(from.add(done), chunk.as_mut_ptr(), step) };
-        sum = crate::wire::checksum_append(sum, &chunk[..step]);
+        // SAFETY: `done + step <= bytes`, which the caller vouches for; the chunk is ours, and `step` bytes of it are
+        // written before they are read.
+        let copied = unsafe {
+            core::ptr::copy_nonoverlapping(from.add(done), chunk.as_mut_ptr().cast::<u8>(), step);
+            core::slice::from_raw_parts(chunk.as_ptr().cast::<u8>(), step)
+        };
+        sum = crate::wire::checksum_append(sum, copied);
         done += step;
     }
     sum
