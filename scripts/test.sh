@@ -167,6 +167,7 @@ gate header-drift cargo test --locked --test header
 gate rust-tests rust_tests
 gate rust-tests-minimal rust_tests --no-default-features
 gate install scripts/install.sh "$prefix"
+tool_gate budget valgrind scripts/budget.sh
 gate ctests ctests/run.sh "$prefix"
 gate ctests-address sanitized_ctests
 gate examples build_examples
