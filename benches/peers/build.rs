@@ -1,0 +1,13 @@
+//! Client and server of one call, without a file for protoc: the messages are plain bytes.
+
+fn main() {
+    let call = tonic_prost_build::manual::Method::builder()
+        .name("call")
+        .route_name("Call")
+        .input_type("crate::grpc::Bytes")
+        .output_type("crate::grpc::Bytes")
+        .codec_path("tonic_prost::ProstCodec")
+        .build();
+    let service = tonic_prost_build::manual::Service::builder().name("Rows").package("rows").method(call).build();
+    tonic_prost_build::manual::Builder::new().compile(&[service]);
+}

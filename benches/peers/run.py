@@ -1,0 +1,108 @@
+"""Runs reclane and its peers in interleaved rounds and writes what was measured as one JSON file.
+
+usage: run.py --work FOLDER --out FILE [--rounds N] [--ms N] [--table-mib N] [--only NAME] [--curves] [--seed N]
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+
+import curves
+import peers as peers_of
+
+
+def machine():
+    """What the figures depend on."""
+    model = "unknown processor"
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    with open("/proc/meminfo", encoding="utf-8") as file:
+        memory_gib = round(int(file.readline().split()[1]) / (1 << 20))
+    cache = []
+    for index in range(4):
+        base = f"/sys/devices/system/cpu/cpu0/cache/index{index}/"
+        try:
+            with open(base + "level", encoding="ascii") as level, open(base + "type", encoding="ascii") as kind, \
+                    open(base + "size", encoding="ascii") as size:
+                if kind.read().strip() != "Instruction":
+                    cache.append(f"L{level.read().strip()} {size.read().strip()}")
+        except OSError:
+            pass
+    huge = ""
+    try:
+        with open("/sys/kernel/mm/transparent_hugepage/enabled", encoding="ascii") as file:
+            huge = file.read().split("[")[1].split("]")[0]
+    except (OSError, IndexError):
+        pass
+    flags = subprocess.run(["systemd-detect-virt"], capture_output=True, text=True, check=False).stdout.strip() \
+        if os.path.exists("/usr/bin/systemd-detect-virt") else ""
+    return {
+        "processor": model, "cores": os.cpu_count(), "memory_gib": memory_gib, "caches": ", ".join(cache),
+        "kernel": platform.release(), "huge_pages": huge, "virtual": flags,
+    }
+
+
+def rounds(arguments, all_peers, progress):
+    """Every peer has its turn in every round, in an order of its own; a peer that fails twice is left out, with why."""
+    dice = random.Random(arguments.seed)
+    results = {peer.name: [] for peer in all_peers}
+    failures = {}
+    for number in range(arguments.rounds):
+        order = [peer for peer in all_peers if peer.reason is None]
+        dice.shuffle(order)
+        for peer in order:
+            try:
+                cells, foreign = peers_of.turn(peer, arguments.ms, arguments.table_mib, arguments.only)
+                results[peer.name].append({"round": number, "foreign": foreign, "cells": cells})
+            except (RuntimeError, OSError, ValueError) as error:
+                failures[peer.name] = failures.get(peer.name, 0) + 1
+                progress(f"{peer.label}: {error}")
+                if failures[peer.name] >= 2:
+                    peer.reason = str(error)
+        progress(f"round {number + 1} of {arguments.rounds}")
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--work", required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ms", type=float, default=40)
+    parser.add_argument("--table-mib", type=int, default=64)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--peers", default="")
+    parser.add_argument("--curves", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+
+    def progress(text):
+        print(f"   {text}", file=sys.stderr, flush=True)
+
+    all_peers = [peer for peer in peers_of.all_peers(arguments.work)
+                 if not arguments.peers or any(part in peer.name for part in arguments.peers.split(","))]
+    for peer in all_peers:
+        if not peers_of.is_there(peer, arguments.work):
+            progress(f"{peer.label}: {peer.reason}")
+    results = rounds(arguments, all_peers, progress)
+    report = {
+        "date": datetime.date.today().isoformat(), "machine": machine(), "ms": arguments.ms,
+        "rounds": arguments.rounds, "table_mib": arguments.table_mib,
+        "peers": [{"name": peer.name, "label": peer.label, "note": peer.note, "is_own": peer.is_own, "sleeps": peer.sleeps,
+                   "reason": peer.reason, "turns": results[peer.name]} for peer in all_peers],
+        "curves": curves.measure(arguments.work, progress) if arguments.curves else None,
+    }
+    with open(arguments.out, "w", encoding="utf-8") as file:
+        json.dump(report, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
