@@ -62,8 +62,8 @@ def all_peers(work):
         Peer("grpc_uds", "gRPC (tonic), Unix socket", [program("peers"), "grpc-uds"], note="a key is a row's number", sleeps=True),
         Peer("grpc_tcp", "gRPC (tonic), TCP", [program("peers"), "grpc-tcp"], note="a key is a row's number", sleeps=True),
         Peer("redis", "Redis, Unix socket", [program("redis_rows")], note="MGET and MSET; UPDATE is MSET", sleeps=True),
-        Pingpong("libfabric_shm", "libfabric fi_pingpong, shm", "shm"),
-        Pingpong("libfabric_tcp", "libfabric fi_pingpong, tcp", "tcp"),
+        Pingpong("libfabric_shm", "libfabric fi_pingpong, shm (echo)", "shm"),
+        Pingpong("libfabric_tcp", "libfabric fi_pingpong, tcp (echo)", "tcp"),
     ]
     return peers
 

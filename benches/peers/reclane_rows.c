@@ -20,7 +20,7 @@ static const uint64_t* asked_by[SLOTS];
 static int is_registered, shards = 1;
 
 /* What the first server tells of itself, in memory that all processes share. */
-static volatile struct { uint64_t rounds, ns; } * idle;
+static volatile struct { uint64_t rounds, ns, ready; } * idle;
 
 static void check(int status, const reclane_error* error, const char* what) {
     if (status >= 0) return;
@@ -251,6 +251,9 @@ int main(int argc, char** argv) {
     prepare_client();
     open_client(count, words, port, server);
     fill();
+    /* All clients begin together. */
+    __atomic_fetch_add(&idle->ready, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&idle->ready, __ATOMIC_SEQ_CST) < (uint64_t)clients) usleep(1000);
     cells(server);
     if (getpid() != self) _exit(0);
     for (int i = 0; i < children; ++i) waitpid(pids[i], NULL, 0);

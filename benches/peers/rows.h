@@ -179,7 +179,7 @@ static int by_rate(const void* a, const void* b) {
     return (x > y) - (x < y);
 }
 
-typedef struct { uint32_t n; size_t slices; uint64_t requests, cpu_client, cpu_server; double rates[RATES]; } measured_t;
+typedef struct { uint32_t n; size_t slices; uint64_t requests, cpu_client, cpu_server; double mean, rates[RATES]; } measured_t;
 
 /* CPU time that anybody has spent on the two processors so far. */
 static uint64_t busy_ns(void) {
@@ -235,7 +235,9 @@ static void measure(pid_t server, int op, int shape, int depth, measured_t* m) {
     }
     m->requests = total - before;
     m->cpu_client = cpu_ns(0) - m->cpu_client, m->cpu_server = cpu_ns(server) - m->cpu_server;
-    windows_ns += wall_ns() - wall, windows_busy_ns += busy_ns() - busy, windows_own_ns += m->cpu_client + m->cpu_server;
+    wall = wall_ns() - wall;
+    m->mean = (double)m->requests * 1e9 / (double)wall;
+    windows_ns += wall, windows_busy_ns += busy_ns() - busy, windows_own_ns += m->cpu_client + m->cpu_server;
     /* What is still under way: all but the one that was finished last. */
     for (uint64_t i = total - (uint64_t)depth + 1; i < total; ++i) finish((uint32_t)(i % (uint64_t)depth), op, shape);
 }
@@ -247,9 +249,9 @@ static void cell(pid_t server, int op, int shape, int depth) {
     qsort(samples, m.n, sizeof *samples, by_sample);
     qsort(m.rates, m.slices, sizeof *m.rates, by_rate);
     printf("{\"op\":\"%s\",\"rows\":%u,\"row_bytes\":%u,\"depth\":%d,\"p50_ns\":%u,\"p99_ns\":%u,\"per_s\":%.0f,"
-           "\"max_ns\":%u,\"cpu_client_ns\":%llu,\"cpu_server_ns\":%llu,\"requests\":%llu}\n",
+           "\"mean_per_s\":%.0f,\"max_ns\":%u,\"cpu_client_ns\":%llu,\"cpu_server_ns\":%llu,\"requests\":%llu}\n",
            op_names[op], shapes[shape].rows, shapes[shape].row_bytes, depth, m.n ? samples[m.n / 2] : 0,
-           m.n ? samples[(uint64_t)m.n * 99 / 100] : 0, m.slices ? m.rates[m.slices / 2] : 0.0, m.n ? samples[m.n - 1] : 0,
+           m.n ? samples[(uint64_t)m.n * 99 / 100] : 0, m.slices ? m.rates[m.slices / 2] : 0.0, m.mean, m.n ? samples[m.n - 1] : 0,
            (unsigned long long)m.cpu_client, (unsigned long long)m.cpu_server, (unsigned long long)m.requests);
     fflush(stdout);
 }

@@ -50,10 +50,10 @@ def machine():
     }
 
 
-def rounds(arguments, all_peers, progress):
-    """Every peer has its turn in every round, in an order of its own; a peer that fails twice is left out, with why."""
+def rounds(arguments, all_peers, results, progress):
+    """Every peer has its turn in every round, in an order of its own; a peer that fails twice is left out, with why.
+    After each round there is something to be written."""
     dice = random.Random(arguments.seed)
-    results = {peer.name: [] for peer in all_peers}
     failures = {}
     for number in range(arguments.rounds):
         order = [peer for peer in all_peers if peer.reason is None]
@@ -68,7 +68,7 @@ def rounds(arguments, all_peers, progress):
                 if failures[peer.name] >= 2:
                     peer.reason = str(error)
         progress(f"round {number + 1} of {arguments.rounds}")
-    return results
+        yield number + 1
 
 
 def main():
@@ -92,16 +92,23 @@ def main():
     for peer in all_peers:
         if not peers_of.is_there(peer, arguments.work):
             progress(f"{peer.label}: {peer.reason}")
-    results = rounds(arguments, all_peers, progress)
-    report = {
-        "date": datetime.date.today().isoformat(), "machine": machine(), "ms": arguments.ms,
-        "rounds": arguments.rounds, "table_mib": arguments.table_mib,
-        "peers": [{"name": peer.name, "label": peer.label, "note": peer.note, "is_own": peer.is_own, "sleeps": peer.sleeps,
-                   "reason": peer.reason, "turns": results[peer.name]} for peer in all_peers],
-        "curves": curves.measure(arguments.work, progress) if arguments.curves else None,
-    }
-    with open(arguments.out, "w", encoding="utf-8") as file:
-        json.dump(report, file, indent=1)
+    results = {peer.name: [] for peer in all_peers}
+    report = {"date": datetime.date.today().isoformat(), "machine": machine(), "ms": arguments.ms,
+              "table_mib": arguments.table_mib, "curves": None}
+
+    def write():
+        report["peers"] = [{"name": peer.name, "label": peer.label, "note": peer.note, "is_own": peer.is_own,
+                            "sleeps": peer.sleeps, "reason": peer.reason, "turns": results[peer.name]}
+                           for peer in all_peers]
+        with open(arguments.out, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=1)
+
+    for done in rounds(arguments, all_peers, results, progress):
+        report["rounds"] = done
+        write()
+    if arguments.curves:
+        report["curves"] = curves.measure(arguments.work, progress)
+        write()
 
 
 if __name__ == "__main__":
