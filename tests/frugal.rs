@@ -326,10 +326,10 @@ fn traced() {
 
 fn poll_thread() -> String {
     let tasks = std::fs::read_dir("/proc/self/task").expect("procfs");
-    let names = tasks.map(|task| task.expect("a thread").path());
+    let mut names = tasks.map(|task| task.expect("a thread").path());
     let ours =
         |path: &std::path::PathBuf| std::fs::read(path.join("comm")).is_ok_and(|name| name.starts_with(POLL_THREAD));
-    let path = names.filter(ours).next().expect("a server has a poll thread");
+    let path = names.find(ours).expect("a server has a poll thread");
     path.file_name().expect("its number").to_string_lossy().into_owned()
 }
 
