@@ -21,7 +21,7 @@ fn members_join_find_each_other_and_leave() {
     c_joined.probe(LONG).unwrap();
     c_joined.leave();
     let left = Event::MemberLeft { peer: Peer::Client(ClientId(3)), incarnation: c.incarnation, died: false };
-    await_event(&a, left);
+    await_event(&a, left.clone());
     await_event(&b, left);
     assert_error(
         a.get_lanes(Peer::Client(ClientId(3)), Duration::from_millis(10)),

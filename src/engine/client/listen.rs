@@ -63,7 +63,7 @@ fn hear<F: Fabric>(shared: &Shared<F>, event: Event) {
         // Reported where they are noticed; data traffic is not concerned.
         Event::ControlPlaneLost => tell(shared, News::Board(false)),
         Event::ControlPlaneBack => tell(shared, News::Board(true)),
-        Event::MemberLeft { .. } | Event::LanesPublished { .. } => {}
+        Event::MemberLeft { .. } | Event::LanesPublished { .. } | Event::Mail { .. } => {}
     }
 }
 
