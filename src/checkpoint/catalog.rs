@@ -201,16 +201,22 @@ impl Catalog {
     }
 
     /// Removes what nobody needs: checkpoints beyond the newest `keep` and those that they build on, and attempts below
-    /// `before` that were not committed. A directory whose manifest is there and cannot be read is left alone, and so is
+    /// `before` that were not committed. Those that are known to be `damaged` do not count among the newest. A directory whose manifest is there and cannot be read is left alone, and so is
     /// every file that is not ours. The epochs that went.
     ///
     /// # Errors
     /// `OsError` when the directory cannot be listed; what cannot be removed stays until the next time.
-    pub fn collect(&self, disk: &dyn Disk, keep: usize, before: u64) -> Result<Vec<u64>> {
+    pub fn collect(
+        &self,
+        disk: &dyn Disk,
+        keep: usize,
+        before: u64,
+        damaged: &BTreeSet<u64>,
+    ) -> Result<Vec<u64>> {
         let all = self.list(disk)?;
         let committed = || all.iter().filter_map(|found| found.manifest.as_ref().ok()?.as_ref());
         let mut live = BTreeSet::new();
-        for manifest in committed().take(keep.max(1)) {
+        for manifest in committed().filter(|manifest| !damaged.contains(&manifest.epoch)).take(keep.max(1)) {
             live.insert(manifest.epoch);
             live.extend(&manifest.needs);
         }

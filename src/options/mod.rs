@@ -28,7 +28,7 @@ mod value;
 
 pub use bag::{Entry, Options};
 pub use choices::{
-    CommitScheme, DataInOrder, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel,
+    CheckpointRestore, CheckpointSurvivors, CommitScheme, DataInOrder, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel,
     PutTransferMode, RdmaMode, RecoveryPreset, RequestRetry, Side,
 };
 pub use document::{help, markdown};

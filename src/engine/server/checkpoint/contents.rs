@@ -1,7 +1,6 @@
 //! What a shard's container has in it, as chunks of sections.
 
 use super::windows::{Exported, encode};
-use crate::checkpoint::format::{put_u64, Reader};
 use crate::checkpoint::{ChunkSource, SectionKind, SectionPlan};
 use crate::ps::HandlerCounts;
 use crate::ps::table::StoreImage;
@@ -47,7 +46,7 @@ impl Contents {
         }
         let (count, how) = bytes(encode(&self.windows));
         add(SectionKind::Dedupe, 0, "", false, count, how);
-        let (count, how) = bytes(vec![encode_counts(&self.counts)]);
+        let (count, how) = bytes(vec![lines(&self.counts)]);
         add(SectionKind::Counters, 0, "", true, count, how);
         self.made = made;
     }
@@ -66,19 +65,11 @@ impl ChunkSource for Contents {
     }
 }
 
-fn encode_counts(counts: &HandlerCounts) -> Vec<u8> {
-    let mut out = Vec::new();
-    for value in [counts.gets, counts.puts, counts.updates, counts.init_tables, counts.commands, counts.repeated] {
-        put_u64(&mut out, value);
-    }
-    out
-}
-
-/// Names and values of a COUNTERS section, for people.
-pub(in crate::engine) fn decode_counts(bytes: &[u8]) -> Vec<(&'static str, u64)> {
-    let mut r = Reader(bytes);
-    ["gets", "puts", "updates", "init_tables", "commands", "repeated"]
-        .into_iter()
-        .map_while(|name| r.u64().map(|value| (name, value)))
-        .collect()
+/// For people: what the shard had done.
+fn lines(counts: &HandlerCounts) -> Vec<u8> {
+    let HandlerCounts { gets, puts, updates, init_tables, commands, repeated, .. } = counts;
+    format!(
+        "gets={gets}\nputs={puts}\nupdates={updates}\ninit_tables={init_tables}\ncommands={commands}\nrepeated={repeated}\n"
+    )
+    .into_bytes()
 }

@@ -10,12 +10,13 @@ mod windows;
 
 pub(super) use hold::Hold;
 pub(super) use lead::Lead;
-pub(super) use letters::{Item, Letters};
+use letters::{Item, Letters};
 pub(super) use member::Member;
-pub(super) use restore::{Restored, refuse_lone_restart, restore, supersedes};
+pub(super) use restore::{refuse_lone_restart, restore, supersedes};
+pub(super) use windows::SavedWindow;
 
 use crate::checkpoint::Catalog;
-use crate::checkpoint::cut::Message;
+use crate::checkpoint::cut::{Message, Note, State};
 use crate::control::{ControlClient, Peer};
 use crate::error::{Error, Result, Status};
 use crate::ids::ShardId;
@@ -62,6 +63,42 @@ pub(super) struct Post {
 }
 
 impl Post {
+    pub(super) fn new(settings: &Settings, control: &Arc<ControlClient>) -> Post {
+        let leads = settings.shard_id == LEADER.0 && catalog(settings).is_some();
+        let leader = leads.then(Arc::default);
+        Post { me: settings.shard_id, control: Arc::clone(control), member: Arc::default(), leader }
+    }
+
+    /// The threads end.
+    pub(super) fn close(&self) {
+        self.member.close();
+        self.leader.iter().for_each(|leader| leader.close());
+    }
+
+    /// A letter has arrived.
+    pub(super) fn deliver(&self, from: Peer, body: &[u8]) {
+        match (Message::decode(body), &self.leader) {
+            (Some(message @ Message::Command(..)), _) => self.member.push(Item::Letter(from, message)),
+            (Some(message @ (Message::Report(..) | Message::Ask(_) | Message::Stop(_))), Some(leader)) => {
+                leader.push(Item::Letter(from, message));
+            }
+            (Some(Message::Ask(request)), None) => {
+                let why = "shard 0 has no checkpoint-directory".to_owned();
+                let (number, epoch, state) = (request.number, 0, State::Aborted);
+                let (hold_ns, total_ns, state_bytes, written_bytes) = (0, 0, 0, 0);
+                let note = Note { number, epoch, state, hold_ns, total_ns, state_bytes, written_bytes, why };
+                self.send(from, Message::Note(note));
+            }
+            // What is none of these is of another version, or damaged; a letter may be lost.
+            _ => {}
+        }
+    }
+
+    /// A shard's process is gone.
+    pub(super) fn left(&self, shard: ShardId) {
+        self.leader.iter().for_each(|leader| leader.push(Item::Left(shard.0)));
+    }
+
     /// A letter that does not arrive is as one that was not sent: deadlines see to it.
     fn send(&self, to: Peer, message: Message) {
         let own = |letters: &Letters, message| letters.push(Item::Letter(Peer::Server(ShardId(self.me)), message));
