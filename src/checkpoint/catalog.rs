@@ -113,8 +113,11 @@ impl Catalog {
     /// As for [`Catalog::epochs`].
     pub fn list(&self, disk: &dyn Disk) -> Result<Vec<Found>> {
         let epochs = self.epochs(disk)?;
-        let mut all: Vec<Found> =
-            epochs.iter().rev().map(|epoch| Found { epoch: *epoch, manifest: self.manifest_of(disk, *epoch) }).collect();
+        let mut all: Vec<Found> = epochs
+            .iter()
+            .rev()
+            .map(|epoch| Found { epoch: *epoch, manifest: self.manifest_of(disk, *epoch) })
+            .collect();
         let mut names: BTreeMap<u128, Vec<u64>> = BTreeMap::new();
         for found in &all {
             if let Ok(Some(manifest)) = &found.manifest {
@@ -206,13 +209,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `OsError` when the directory cannot be listed; what cannot be removed stays until the next time.
-    pub fn collect(
-        &self,
-        disk: &dyn Disk,
-        keep: usize,
-        before: u64,
-        damaged: &BTreeSet<u64>,
-    ) -> Result<Vec<u64>> {
+    pub fn collect(&self, disk: &dyn Disk, keep: usize, before: u64, damaged: &BTreeSet<u64>) -> Result<Vec<u64>> {
         let all = self.list(disk)?;
         let committed = || all.iter().filter_map(|found| found.manifest.as_ref().ok()?.as_ref());
         let mut live = BTreeSet::new();

@@ -95,6 +95,9 @@ pub struct RealDisk;
 
 impl DiskFile for File {
     fn allocate(&self, bytes: u64) -> io::Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
         let Ok(length) = libc::off_t::try_from(bytes) else {
             return Err(io::Error::from_raw_os_error(libc::EFBIG));
         };

@@ -37,16 +37,21 @@ impl Container {
     /// `OsError`; `InvalidArgument` naming what is wrong.
     pub fn open(disk: &dyn Disk, path: &Path, directory_of: &dyn Fn(u64) -> PathBuf) -> Result<Container> {
         let mut container = Container::open_alone(disk, path)?;
-        let role = Role::from_code(container.block.role)
-            .ok_or_else(|| bad(path, format_args!("the superblock names role {}, which is unknown", container.block.role)))?;
+        let role = Role::from_code(container.block.role).ok_or_else(|| {
+            bad(path, format_args!("the superblock names role {}, which is unknown", container.block.role))
+        })?;
         for file in &container.toc.files {
             if file.epoch >= container.block.epoch {
-                return Err(bad(path, format_args!("it needs epoch {}, which is not earlier than its own", file.epoch)));
+                return Err(bad(
+                    path,
+                    format_args!("it needs epoch {}, which is not earlier than its own", file.epoch),
+                ));
             }
             let older = directory_of(file.epoch).join(role.file_name(file.rank, file.world));
             let older = Container::open_alone(disk, &older)
                 .map_err(|mut error| {
-                    error.message = format!("checkpoint file {} needs an earlier one: {}", path.display(), error.message);
+                    error.message =
+                        format!("checkpoint file {} needs an earlier one: {}", path.display(), error.message);
                     error
                 })
                 .and_then(|older| if older.is(file) { Ok(older) } else { Err(older.foreign(path)) })?;
@@ -117,14 +122,18 @@ impl Container {
                     return Err(bad(&self.path, format_args!("{} lies in a file that is not named", section.title())));
                 };
                 let same = |other: &Section| (other.kind, other.id) == (section.kind, section.id);
-                let theirs = older.toc.sections.iter().find(|other| same(other)).and_then(|other| other.chunks.get(index));
+                let theirs =
+                    older.toc.sections.iter().find(|other| same(other)).and_then(|other| other.chunks.get(index));
                 let whole = |theirs: &&super::format::Chunk| {
                     let (a, b) = (theirs, chunk);
                     theirs.file == 0 && (a.at, a.bytes, a.crc, a.hash) == (b.at, b.bytes, b.crc, b.hash)
                 };
                 if theirs.filter(whole).is_none() {
                     let older = older.path.display();
-                    return Err(bad(&self.path, format_args!("chunk {index} of {} is not in {older}", section.title())));
+                    return Err(bad(
+                        &self.path,
+                        format_args!("chunk {index} of {} is not in {older}", section.title()),
+                    ));
                 }
             }
         }

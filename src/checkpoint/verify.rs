@@ -54,7 +54,8 @@ pub fn verify(disk: &dyn Disk, catalog: &Catalog, manifest: &Manifest, depth: De
         let missing = container.toc.files.iter().find(|file| !manifest.needs.contains(&file.epoch));
         if let Some(file) = missing {
             let path = container.path().display();
-            let message = format!("checkpoint file {path} builds on epoch {}, which the manifest does not name", file.epoch);
+            let message =
+                format!("checkpoint file {path} builds on epoch {}, which the manifest does not name", file.epoch);
             return Err(Error::new(Status::InvalidArgument, message));
         }
         if depth == Depth::Whole {

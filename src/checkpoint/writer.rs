@@ -252,8 +252,11 @@ fn publish(disk: &dyn Disk, unfinished: &Unfinished, name: &str) -> Result<()> {
 fn fill(unfinished: &Unfinished, task: &Task<'_>) -> io::Result<Written> {
     let file = &*unfinished.file;
     let Task { block, plans, source, known, threads, .. } = *task;
-    let jobs: Vec<(usize, u32)> =
-        plans.iter().enumerate().flat_map(|(section, plan)| (0..plan.chunks).map(move |index| (section, index))).collect();
+    let jobs: Vec<(usize, u32)> = plans
+        .iter()
+        .enumerate()
+        .flat_map(|(section, plan)| (0..plan.chunks).map(move |index| (section, index)))
+        .collect();
     let work = Work {
         plans,
         source,

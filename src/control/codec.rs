@@ -163,11 +163,9 @@ pub(super) fn notice(message: proto::JoinReply) -> Result<Option<Notice>, Refusa
             // A verdict that this version does not know is none.
             None => None,
         },
-        Some(Kind::Letter(m)) => Some(Notice::Mail {
-            from: peer(m.from)?,
-            incarnation: incarnation(&m.incarnation)?,
-            body: m.body.into(),
-        }),
+        Some(Kind::Letter(m)) => {
+            Some(Notice::Mail { from: peer(m.from)?, incarnation: incarnation(&m.incarnation)?, body: m.body.into() })
+        }
         Some(Kind::CaughtUp(_)) => Some(Notice::CaughtUp),
         Some(Kind::Joined(_)) | None => None,
     })

@@ -27,7 +27,8 @@ impl Events {
         let mut inner = lock(&self.inner);
         for event in events {
             // Letters may be lost; what changed around the member may not be for their sake.
-            let letters = |queue: &VecDeque<Event>| queue.iter().filter(|event| matches!(event, Event::Mail { .. })).count();
+            let letters =
+                |queue: &VecDeque<Event>| queue.iter().filter(|event| matches!(event, Event::Mail { .. })).count();
             if matches!(event, Event::Mail { .. }) && letters(&inner.queue) >= MAIL_WAITING_MAX {
                 continue;
             }

@@ -1,8 +1,8 @@
 //! The table.
 
 use super::choices::{
-    CheckpointRestore, CheckpointSurvivors, CommitScheme, DataInOrder, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel,
-    PutTransferMode, RdmaMode, RecoveryPreset, RequestRetry,
+    CheckpointRestore, CheckpointSurvivors, CommitScheme, DataInOrder, FabricKind, GetResponseMode, HashMethod,
+    HugePages, Integrity, LogLevel, PutTransferMode, RdmaMode, RecoveryPreset, RequestRetry,
 };
 use super::deployment::Digests;
 use super::spec::{Kind, Spec};

@@ -20,8 +20,6 @@ pub fn play() {
     if let Some(step) = role.strip_prefix("server that dies at ") {
         let (label, times) = step.split_once(' ').expect("a label and how often it is passed before");
         die_at(label.to_owned(), times.parse().expect("a number"));
-    } else if let Some(bytes) = role.strip_prefix("server with small files ") {
-        limit_files(bytes.parse().expect("a number"));
     } else if role == "server that is refused" {
         let error = start_server(&changes).expect_err("refused");
         return say(format_args!("{} {}", error.status as i32, error.message.replace('\n', " ")));
@@ -32,6 +30,10 @@ pub fn play() {
         match command.as_str() {
             "updates" => say(server.stats().handled.updates),
             "repeated" => say(server.stats().handled.repeated),
+            "small files" => {
+                limit_files(20_000);
+                say("limited");
+            }
             "stop" => say(server.stop(PATIENCE).map_or_else(|error| error.to_string(), |()| "stopped".to_owned())),
             other => panic!("no such command: {other}"),
         }

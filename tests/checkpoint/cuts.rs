@@ -51,13 +51,17 @@ fn under_load_no_update_is_in_a_checkpoint_without_the_one_before_it() {
         deployment.changes = with(&deployment.changes, "checkpoint-restore-epoch", &epoch.to_string());
         start_all(&mut deployment, 2);
         let client = deployment.client();
+        assert_eq!(Table::open(&client, "t", 16).tag, table.tag);
         for caller in 0..CALLERS {
             let keys = pair(&client, caller);
             let versions = table.versions(&keys, &table.get(&client, &keys).expect("a GET"));
             let (first, second) = (versions[0], versions[1]);
             assert!(first == second || first == second + 1.0, "epoch {epoch}, caller {caller}: {first} and {second}");
             let (low, high) = (before[caller].saturating_sub(1) as f32, after[caller] as f32);
-            assert!((low..=high).contains(&second) || second + 1.0 >= low, "epoch {epoch}: {low} <= {second} <= {high}");
+            assert!(
+                (low..=high).contains(&second) || second + 1.0 >= low,
+                "epoch {epoch}: {low} <= {second} <= {high}"
+            );
             assert!(first <= high, "epoch {epoch}: {first} of {high} that were asked for");
         }
     }

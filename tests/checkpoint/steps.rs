@@ -30,7 +30,7 @@ fn start_with_doomed(deployment: &mut Deployment, victim: u32, label: &str, time
 /// restored, whole, and the second if anybody was told that it is committed.
 fn die_at(label: &'static str, victim: u32) {
     let directory = Directory::new();
-    let mut deployment = deployment(2, &directory, &[("checkpoint-hold-timeout-ms", "500")]);
+    let mut deployment = deployment(2, &directory, &[("checkpoint-hold-timeout-ms", "5000")]);
     let client = deployment.client();
     let model = Model::open(&client);
     (0..10).for_each(|step| model.step(&client, step).expect("an UPDATE"));
@@ -40,11 +40,12 @@ fn die_at(label: &'static str, victim: u32) {
     kill_all(&mut deployment);
     start_with_doomed(&mut deployment, victim, label, 0);
     let client = deployment.client();
+    assert_eq!(Model::open(&client).tags(), model.tags());
     (10..20).for_each(|step| model.step(&client, step).expect("an UPDATE"));
     let second = model.bits(&client);
-    let told = client.checkpoint_begin(true, None).and_then(|number| {
-        client.checkpoint_wait(number, CheckpointState::Committed, Duration::from_secs(10))
-    });
+    let told = client
+        .checkpoint_begin(true, None)
+        .and_then(|number| client.checkpoint_wait(number, CheckpointState::Committed, Duration::from_secs(10)));
     // Whoever lives is not held up: shard 0 lives unless it was the victim.
     if victim == 1 && label != "collected" {
         let key: Vec<u64> = (0..100).filter(|key| client.shard_of(*key) == 0).take(1).collect();
@@ -55,6 +56,7 @@ fn die_at(label: &'static str, victim: u32) {
     kill_all(&mut deployment);
     start_all(&mut deployment, 2);
     let client = deployment.client();
+    assert_eq!(Model::open(&client).tags(), model.tags());
     let found = model.bits(&client);
     let which = if found == second { 2 } else { 1 };
     assert!(found == second || found == first, "{label}, shard {victim}: neither the one nor the other");
@@ -109,11 +111,12 @@ fn a_shard_dies_while_it_is_restored() {
                 if shard == victim { doomed(&mut deployment, shard, label, 0) } else { deployment.server(shard) };
             deployment.servers.push(server);
         }
-        let gone = deployment.servers.last_mut().expect("the victim").ends();
+        let gone = deployment.servers.pop().expect("the victim").ends();
         assert!(gone, "{label}: shard {victim} dies");
         kill_all(&mut deployment);
         start_all(&mut deployment, 2);
         let client = deployment.client();
+        assert_eq!(Model::open(&client).tags(), model.tags());
         assert!(model.bits(&client) == then, "{label}, shard {victim}");
     }
 }

@@ -1,7 +1,7 @@
 //! Clients that live while all shards are killed and restored.
 
 use crate::rows::Table;
-use crate::support::{Deployment, until, with};
+use crate::support::{Deployment, until};
 use crate::world::{Directory, checkpoint, deployment};
 use reclane::engine::{LaneState, Request, Rows};
 use reclane::error::Outcome;
@@ -81,11 +81,12 @@ fn a_client_of_the_world_before_is_refused_unless_it_is_told_to_resume() {
     let token = unsafe { client.submit(&update) }.expect("the lane is up");
     restart(&mut deployment);
     // Shorter than the patience of the test; every rebuild is refused until then.
-    let error = client.wait(token, Some(std::time::Duration::from_secs(3))).expect_err("it is of a world that is undone");
+    let error =
+        client.wait(token, Some(std::time::Duration::from_secs(3))).expect_err("it is of a world that is undone");
     assert_ne!(error.outcome, Outcome::Executed, "{error}");
     let again = deployment.client();
+    assert_eq!(Table::open(&again, "t", 16).tag, table.tag);
     assert_eq!(table.get(&again, &key).expect("a GET")[1], 0.0, "the checkpoint's row");
     table.update(&again, &key, 5.0).expect("who opens again is let in");
     assert_eq!(table.get(&again, &key).expect("a GET")[1], 5.0);
-    let _ = with;
 }

@@ -115,7 +115,7 @@ impl Model {
         }
     }
 
-    fn tags(&self) -> [TableTag; 4] {
+    pub fn tags(&self) -> [TableTag; 4] {
         [self.plain.tag, self.adagrad, self.rowwise, self.hashed]
     }
 

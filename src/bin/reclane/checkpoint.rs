@@ -111,7 +111,10 @@ fn list(at: &Where) -> Result<bool> {
     let catalog = Catalog::new(&at.directory);
     let all = catalog.list(&RealDisk)?;
     let mut values = Vec::new();
-    let mut lines = vec![format!("{:>8}  {:<10} {:>6} {:>14} {:>14} {:>10}  needs", "epoch", "state", "shards", "state bytes", "file bytes", "pause ms")];
+    let mut lines = vec![format!(
+        "{:>8}  {:<10} {:>6} {:>14} {:>14} {:>10}  needs",
+        "epoch", "state", "shards", "state bytes", "file bytes", "pause ms"
+    )];
     for Found { epoch, manifest } in &all {
         match manifest {
             Ok(Some(manifest)) => {
@@ -218,7 +221,8 @@ fn inspect_file(catalog: &Catalog, manifest: &Manifest, member: &Member, lines: 
 fn verify_all(one: &One) -> Result<bool> {
     let catalog = Catalog::new(&one.at.directory);
     let (mut lines, mut values, mut good, mut seen) = (Vec::new(), Vec::new(), true, 0);
-    for found in catalog.list(&RealDisk)?.into_iter().filter(|found| one.epoch.is_none_or(|epoch| epoch == found.epoch)) {
+    for found in catalog.list(&RealDisk)?.into_iter().filter(|found| one.epoch.is_none_or(|epoch| epoch == found.epoch))
+    {
         let epoch = found.epoch;
         let result = match found.manifest {
             Ok(Some(manifest)) => verify(&RealDisk, &catalog, &manifest, Depth::Whole).map_err(|error| error.message),
@@ -229,7 +233,9 @@ fn verify_all(one: &One) -> Result<bool> {
         seen += 1;
         good &= result.is_ok();
         let why = result.err();
-        lines.push(why.as_ref().map_or_else(|| format!("epoch {epoch}: good"), |why| format!("epoch {epoch}: BAD: {why}")));
+        lines.push(
+            why.as_ref().map_or_else(|| format!("epoch {epoch}: good"), |why| format!("epoch {epoch}: BAD: {why}")),
+        );
         values.push(json!({ "epoch": epoch, "good": why.is_none(), "why": why }));
     }
     if seen == 0 {
@@ -242,7 +248,8 @@ fn verify_all(one: &One) -> Result<bool> {
 fn plan(one: &One, shards: Option<u32>) -> Result<bool> {
     let catalog = Catalog::new(&one.at.directory);
     let Choice { manifest, refused } = catalog.choose(&RealDisk, None, one.epoch, Depth::Whole)?;
-    let mut lines: Vec<String> = refused.iter().map(|(epoch, why)| format!("epoch {epoch} is passed over: {why}")).collect();
+    let mut lines: Vec<String> =
+        refused.iter().map(|(epoch, why)| format!("epoch {epoch} is passed over: {why}")).collect();
     let passed: Vec<Value> = refused.iter().map(|(epoch, why)| json!({ "epoch": epoch, "why": why })).collect();
     let Some(manifest) = manifest else {
         lines.push("nothing can be restored".to_owned());

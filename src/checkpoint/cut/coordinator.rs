@@ -205,8 +205,7 @@ impl Coordinator {
         };
         let missing: Vec<String> = attempt.missing.iter().take(8).map(u32::to_string).collect();
         let (missing, phase) = (missing.join(", "), attempt.phase);
-        let option =
-            if phase == Phase::Writing { "checkpoint-write-timeout-ms" } else { "checkpoint-hold-timeout-ms" };
+        let option = if phase == Phase::Writing { "checkpoint-write-timeout-ms" } else { "checkpoint-hold-timeout-ms" };
         self.abort(&format!("{phase:?} took longer than {option} allows; not heard of: shard {missing}"))
     }
 

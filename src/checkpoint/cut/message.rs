@@ -170,7 +170,9 @@ impl Message {
             }
             Message::Note(note) => {
                 out.push(22);
-                for value in [note.number, note.epoch, note.hold_ns, note.total_ns, note.state_bytes, note.written_bytes] {
+                for value in
+                    [note.number, note.epoch, note.hold_ns, note.total_ns, note.state_bytes, note.written_bytes]
+                {
                     put_u64(&mut out, value);
                 }
                 out.push(note.state as u8);

@@ -17,5 +17,7 @@ mod participant;
 mod tests;
 
 pub use coordinator::{Act, Coordinator, Done, Phase};
-pub use message::{APP_BYTES_MAX, Command, Message, Note, Order, REASON_BYTES_MAX, Report, Request, State, WrittenFile};
+pub use message::{
+    APP_BYTES_MAX, Command, Message, Note, Order, REASON_BYTES_MAX, Report, Request, State, WrittenFile,
+};
 pub use participant::{Deed, Participant};

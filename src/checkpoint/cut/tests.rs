@@ -193,8 +193,8 @@ impl World {
                 self.act(who, acts);
             }
             Letter::Happens(shard, epoch, happening) => {
-                let stale = matches!(happening, Happening::Shut | Happening::Captured)
-                    && self.shut.get(&shard) != Some(&epoch);
+                let stale =
+                    matches!(happening, Happening::Shut | Happening::Captured) && self.shut.get(&shard) != Some(&epoch);
                 if let Some(one) = self.shards[shard as usize].as_mut().filter(|_| !stale) {
                     let deeds = match happening {
                         Happening::Shut => one.gate_shut(Ok(())),

@@ -1,7 +1,8 @@
 //! The first page of a container: what it is and whose.
 
 use super::{
-    ENDIAN_TAG, FEATURES_KNOWN, MAGIC, PAGE, Reader, VERSION_MAJOR, is_sealed, put_u16, put_u32, put_u64, put_u128, seal,
+    ENDIAN_TAG, FEATURES_KNOWN, MAGIC, PAGE, Reader, VERSION_MAJOR, is_sealed, put_u16, put_u32, put_u64, put_u128,
+    seal,
 };
 
 /// Whose container it is. What a restore compares with the manifest.
@@ -83,19 +84,7 @@ impl Superblock {
             let (checkpoint, job, epoch) = (r.u128()?, r.u128()?, r.u64()?);
             let (rank, world, instance) = (r.u32()?, r.u32()?, r.u128()?);
             let (unix_us, role) = (r.u64()?, r.u32()?);
-            Some(Superblock {
-                minor,
-                required,
-                optional,
-                checkpoint,
-                job,
-                epoch,
-                role,
-                rank,
-                world,
-                instance,
-                unix_us,
-            })
+            Some(Superblock { minor, required, optional, checkpoint, job, epoch, role, rank, world, instance, unix_us })
         };
         let block = fields(&mut r).ok_or_else(malformed)?;
         let unknown = block.required & !FEATURES_KNOWN;

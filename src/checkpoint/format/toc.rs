@@ -1,8 +1,6 @@
 //! The table of contents: sections, their chunks, and the files of earlier checkpoints that some of them lie in.
 
-use super::{
-    CHUNK_BYTES_MAX, NAME_BYTES_MAX, PAGE, Reader, SectionKind, page_up, put_u16, put_u32, put_u64, put_u128,
-};
+use super::{CHUNK_BYTES_MAX, NAME_BYTES_MAX, PAGE, Reader, SectionKind, page_up, put_u16, put_u32, put_u64, put_u128};
 use std::collections::HashSet;
 
 const TOC_MAGIC: u32 = u32::from_le_bytes(*b"TOC1");
@@ -145,7 +143,12 @@ impl Toc {
             }
             for chunk in &section.chunks {
                 if chunk.file as usize > toc.files.len() {
-                    return Err(format!("places a chunk of {} in file {} of {}", section.title(), chunk.file, toc.files.len()));
+                    return Err(format!(
+                        "places a chunk of {} in file {} of {}",
+                        section.title(),
+                        chunk.file,
+                        toc.files.len()
+                    ));
                 }
                 if chunk.bytes as usize > CHUNK_BYTES_MAX || !chunk.at.is_multiple_of(PAGE as u64) {
                     return Err(format!("has a chunk of {} bytes at {} in {}", chunk.bytes, chunk.at, section.title()));
@@ -158,7 +161,8 @@ impl Toc {
 
     /// The chunks of this file fill it from the superblock to the table of contents, each byte once.
     fn check_tiling(&self, toc_at: u64) -> Result<(), String> {
-        let mut own: Vec<(u64, u64)> = self.own_chunks().map(|chunk| (chunk.at, page_up(u64::from(chunk.bytes)))).collect();
+        let mut own: Vec<(u64, u64)> =
+            self.own_chunks().map(|chunk| (chunk.at, page_up(u64::from(chunk.bytes)))).collect();
         own.sort_unstable();
         let mut next = PAGE as u64;
         for (at, bytes) in own {
@@ -205,7 +209,9 @@ fn decode(bytes: &[u8]) -> Option<Toc> {
         let (kind, version, flags, id) = (r.u16()?, r.u16()?, r.u32()?, r.u32()?);
         let (raw, count, zero) = (r.u64()?, r.u32()?, r.u32()?);
         let name = r.text(NAME_BYTES_MAX)?;
-        let count = usize::try_from(count).ok().filter(|n| n.checked_mul(CHUNK_RECORD_BYTES).is_some_and(|b| b <= r.0.len()))?;
+        let count = usize::try_from(count)
+            .ok()
+            .filter(|n| n.checked_mul(CHUNK_RECORD_BYTES).is_some_and(|b| b <= r.0.len()))?;
         let mut chunks = Vec::with_capacity(count);
         for _ in 0..count {
             let (file, codec, at) = (r.u32()?, r.u32()?, r.u64()?);

@@ -91,7 +91,11 @@ fn a_damaged_checkpoint_is_passed_over_for_the_one_before_and_the_reason_is_told
     let choice = catalog.choose(&disk, None, None, Depth::Whole).unwrap();
     assert_eq!(choice.manifest.unwrap().epoch, 1);
     assert_eq!(choice.refused.len(), 1);
-    assert!(choice.refused[0].1.contains("shard-1-of-2.rck") && choice.refused[0].1.contains("checksum"), "{choice:?}", choice = choice.refused);
+    assert!(
+        choice.refused[0].1.contains("shard-1-of-2.rck") && choice.refused[0].1.contains("checksum"),
+        "{choice:?}",
+        choice = choice.refused
+    );
     // The outline alone does not show it.
     assert_eq!(catalog.choose(&disk, None, None, Depth::Outline).unwrap().manifest.unwrap().epoch, 2);
 }
@@ -226,7 +230,9 @@ fn mend(bytes: &mut [u8]) {
         page[PAGE - 4..].copy_from_slice(&crc.to_le_bytes());
     };
     seal(&mut bytes[..PAGE]);
-    let read = |bytes: &[u8], at: usize| usize::try_from(u64::from_le_bytes(bytes[end + at..end + at + 8].try_into().unwrap()));
+    let read = |bytes: &[u8], at: usize| {
+        usize::try_from(u64::from_le_bytes(bytes[end + at..end + at + 8].try_into().unwrap()))
+    };
     if let (Ok(toc_at), Ok(toc_bytes)) = (read(bytes, 16), read(bytes, 24))
         && let Some(toc) = toc_at.checked_add(toc_bytes).and_then(|last| bytes.get(toc_at..last))
     {

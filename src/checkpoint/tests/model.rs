@@ -109,7 +109,8 @@ impl ModelDisk {
     /// made to last, whether it did.
     pub fn after_power_cut(&self, steps: usize, keeps: &mut dyn FnMut() -> bool) -> ModelDisk {
         let log = &lock(&self.0).log[..steps];
-        let synced_later = |file: usize, from: usize| log[from..].iter().any(|op| matches!(op, Op::Sync(f) if *f == file));
+        let synced_later =
+            |file: usize, from: usize| log[from..].iter().any(|op| matches!(op, Op::Sync(f) if *f == file));
         let kept_later = |dir: Option<&Path>, from: usize| {
             log[from..].iter().any(|op| matches!(op, Op::SyncDir(d) if Some(d.as_path()) == dir))
         };

@@ -152,7 +152,10 @@ impl<F: Fabric> Core<F> {
     pub(super) fn checkpoint_wait(&self, number: u64, least: State, timeout: Duration) -> Result<CheckpointStatus> {
         let status = self.notes().wait(number, least, now().after(timeout))?;
         if status.state == State::Aborted {
-            return Err(Error::new(Status::CheckpointAborted, format!("the checkpoint came to nothing: {}", status.why)));
+            return Err(Error::new(
+                Status::CheckpointAborted,
+                format!("the checkpoint came to nothing: {}", status.why),
+            ));
         }
         Ok(status)
     }

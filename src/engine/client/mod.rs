@@ -9,8 +9,8 @@ pub(crate) mod offered;
 mod open;
 
 pub use buffer::Buffer;
-pub use checkpoint::CheckpointStatus;
 use buffer::Memory;
+pub use checkpoint::CheckpointStatus;
 
 use self::core::Core;
 use super::log::sink;

@@ -6,8 +6,8 @@ use super::core::Shared;
 use crate::control::{ControlClient, Event, Peer};
 use crate::engine::connect::geometry;
 use crate::fabric::Fabric;
-use crate::options::CheckpointRestore;
 use crate::ids::{ClientId, Incarnation};
+use crate::options::CheckpointRestore;
 use crate::sync::{Arc, Ordering};
 use crate::thread::start;
 use crate::time::{Tick, now};
@@ -85,7 +85,11 @@ fn supersede<F: Fabric>(shared: &Shared<F>, control: &ControlClient) {
         return;
     }
     if supersedes(control) && !shared.superseded.swap(true, Ordering::Relaxed) {
-        crate::event!(crate::observe::Level::ERROR, crate::observe::events::CHECKPOINT_SUPERSEDED, shard = settings.shard_id);
+        crate::event!(
+            crate::observe::Level::ERROR,
+            crate::observe::events::CHECKPOINT_SUPERSEDED,
+            shard = settings.shard_id
+        );
         for guest in shared.guests.present() {
             shared.mailboxes.iter().for_each(|mailbox| mailbox.drop_client(guest.client, guest.incarnation));
         }

@@ -65,7 +65,13 @@ impl<F: Fabric> Mailbox<F> {
             stations,
             waker,
             news: AtomicBool::new(false),
-            inbox: Mutex::new(Inbox { add: Vec::new(), drop: Vec::new(), retire: Vec::new(), rest: false, stop: false }),
+            inbox: Mutex::new(Inbox {
+                add: Vec::new(),
+                drop: Vec::new(),
+                retire: Vec::new(),
+                rest: false,
+                stop: false,
+            }),
             counters: Counters::default(),
             counts: Mutex::new(HandlerCounts::default()),
         }

@@ -80,7 +80,8 @@ impl TableImage {
         while at < self.rows.len() {
             let first = self.rows[at];
             let run = table.rows.run_from(first);
-            let same = |place: usize| self.rows.get(at + place).is_some_and(|row| *row as usize == first as usize + place);
+            let same =
+                |place: usize| self.rows.get(at + place).is_some_and(|row| *row as usize == first as usize + place);
             let mut count = 1;
             while count < run && same(count) {
                 count += 1;
@@ -248,7 +249,8 @@ impl BuiltinStore {
                 return Err(Error::new(Status::InvalidArgument, message));
             }
             None if tag == TableTag(0) => {
-                let message = format!("the checkpoint has a default table of {} values a row, this server has none", spec.dim);
+                let message =
+                    format!("the checkpoint has a default table of {} values a row, this server has none", spec.dim);
                 return Err(Error::new(Status::InvalidArgument, message));
             }
             None => self.make_loaded(tag, &spec)?,

@@ -31,8 +31,8 @@ mod scatter;
 mod tests;
 
 pub use crate::options::HugePages;
-pub use image::{StoreImage, TableImage};
 pub use arena::{MappedMemory, MemoryReport, RowMemory, RowSegment};
+pub use image::{StoreImage, TableImage};
 
 use super::routing::{HashMethod, Router};
 use super::store::{GetStats, RowRef, RowsIn, Store, TableShape};

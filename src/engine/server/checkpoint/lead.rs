@@ -105,8 +105,14 @@ impl Lead {
         match (from, message) {
             (Peer::Server(shard), Message::Report(epoch, report)) => {
                 if let Report::Durable(file) = &report {
-                    crate::event!(crate::observe::Level::DEBUG, crate::observe::events::CHECKPOINT_FILE,
-                        shard = shard.0, epoch, bytes = file.bytes, written = file.own_bytes);
+                    crate::event!(
+                        crate::observe::Level::DEBUG,
+                        crate::observe::events::CHECKPOINT_FILE,
+                        shard = shard.0,
+                        epoch,
+                        bytes = file.bytes,
+                        written = file.own_bytes
+                    );
                 }
                 self.machine.heard(now(), shard.0, epoch, report)
             }
@@ -119,7 +125,8 @@ impl Lead {
                 self.begin(Some((from, request)))
             }
             (_, Message::Stop(number)) => {
-                let own = self.asker.as_ref().is_some_and(|(asker, request)| *asker == from && request.number == number);
+                let own =
+                    self.asker.as_ref().is_some_and(|(asker, request)| *asker == from && request.number == number);
                 if own { self.machine.stop("who asked for it gave it up") } else { Vec::new() }
             }
             _ => Vec::new(),
@@ -179,7 +186,8 @@ impl Lead {
     }
 
     fn tell(&self, asker: Peer, request: &Request, state: State, done: Option<&Done>, why: String) {
-        let sum = |of: fn(&crate::checkpoint::cut::WrittenFile) -> u64| done.map_or(0, |d| d.files.values().map(of).sum());
+        let sum =
+            |of: fn(&crate::checkpoint::cut::WrittenFile) -> u64| done.map_or(0, |d| d.files.values().map(of).sum());
         let note = Note {
             number: request.number,
             epoch: self.epoch,
@@ -199,14 +207,27 @@ impl Lead {
             Ok(done) => {
                 self.since_full = if done.order.parent == 0 { 0 } else { self.since_full + 1 };
                 self.last = epoch;
-                let (state, written) = done.files.values().fold((0, 0), |(s, w), f| (s + f.state_bytes, w + f.own_bytes));
-                crate::event!(crate::observe::Level::INFO, crate::observe::events::CHECKPOINT_COMMITTED,
-                    epoch, parent = done.order.parent, hold_us = done.hold_ns / 1000,
-                    capture_us = done.capture_ns / 1000, total_ms = done.total_ns / 1_000_000,
-                    state_bytes = state, written_bytes = written);
+                let (state, written) =
+                    done.files.values().fold((0, 0), |(s, w), f| (s + f.state_bytes, w + f.own_bytes));
+                crate::event!(
+                    crate::observe::Level::INFO,
+                    crate::observe::events::CHECKPOINT_COMMITTED,
+                    epoch,
+                    parent = done.order.parent,
+                    hold_us = done.hold_ns / 1000,
+                    capture_us = done.capture_ns / 1000,
+                    total_ms = done.total_ns / 1_000_000,
+                    state_bytes = state,
+                    written_bytes = written
+                );
             }
             Err(why) => {
-                crate::event!(crate::observe::Level::ERROR, crate::observe::events::CHECKPOINT_ABORTED, epoch, error = why);
+                crate::event!(
+                    crate::observe::Level::ERROR,
+                    crate::observe::events::CHECKPOINT_ABORTED,
+                    epoch,
+                    error = why
+                );
             }
         }
         if let Some((peer, request)) = &asker {
@@ -269,7 +290,10 @@ impl Lead {
 
     fn write_section(&self, order: &Order, job: u128, name: &str, bytes: &[u8]) -> Result<Member> {
         if bytes.len() > CHUNK_BYTES_MAX {
-            return Err(Error::new(Status::InvalidArgument, format!("a section of {} bytes is too large", bytes.len())));
+            return Err(Error::new(
+                Status::InvalidArgument,
+                format!("a section of {} bytes is too large", bytes.len()),
+            ));
         }
         let block = Superblock {
             minor: 0,
@@ -287,8 +311,14 @@ impl Lead {
         let file = Role::App.file_name(0, 1);
         let directory = self.catalog.directory_of(order.epoch);
         let unfinished = Unfinished::create(&RealDisk, &directory, &file, random()?, 0)?;
-        let plan =
-            SectionPlan { kind: SectionKind::App, id: 0, name: name.to_owned(), version: 1, optional: false, chunks: 1 };
+        let plan = SectionPlan {
+            kind: SectionKind::App,
+            id: 0,
+            name: name.to_owned(),
+            version: 1,
+            optional: false,
+            chunks: 1,
+        };
         let source = Application(bytes);
         let task = Task { name: &file, block: &block, plans: &[plan], source: &source, known: None, threads: 1 };
         let Written { bytes, digest, state_bytes, .. } = write_container(&RealDisk, unfinished, &task)?;

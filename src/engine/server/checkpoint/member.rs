@@ -58,7 +58,11 @@ impl core::fmt::Debug for StoreHandle {
 
 impl<F: Fabric> Member<F> {
     /// None: the deployment has no checkpoints.
-    pub(in crate::engine::server) fn new(shared: &Arc<Shared<F>>, store: &Arc<dyn Store>, post: Post) -> Option<Member<F>> {
+    pub(in crate::engine::server) fn new(
+        shared: &Arc<Shared<F>>,
+        store: &Arc<dyn Store>,
+        post: Post,
+    ) -> Option<Member<F>> {
         Some(Member {
             catalog: catalog(&shared.settings)?,
             shared: Arc::clone(shared),
@@ -109,8 +113,13 @@ impl<F: Fabric> Member<F> {
             Deed::Write(order) => {
                 let written = self.write(&order).map_err(|error| error.message);
                 if let Err(why) = &written {
-                    crate::event!(crate::observe::Level::ERROR, crate::observe::events::CHECKPOINT_FAILED,
-                        shard = self.shared.settings.shard_id, epoch = order.epoch, error = why);
+                    crate::event!(
+                        crate::observe::Level::ERROR,
+                        crate::observe::events::CHECKPOINT_FAILED,
+                        shard = self.shared.settings.shard_id,
+                        epoch = order.epoch,
+                        error = why
+                    );
                 }
                 steps::at("durable");
                 self.machine.written(written)
@@ -241,4 +250,3 @@ impl<F: Fabric> Member<F> {
         Ok(report)
     }
 }
-

@@ -103,7 +103,9 @@ impl Post {
     fn send(&self, to: Peer, message: Message) {
         let own = |letters: &Letters, message| letters.push(Item::Letter(Peer::Server(ShardId(self.me)), message));
         match (to, message, &self.leader) {
-            (Peer::Server(shard), message @ Message::Command(..), _) if shard.0 == self.me => own(&self.member, message),
+            (Peer::Server(shard), message @ Message::Command(..), _) if shard.0 == self.me => {
+                own(&self.member, message)
+            }
             (Peer::Server(LEADER), message @ Message::Report(..), Some(leader)) => own(leader, message),
             (_, message, _) => {
                 let _ = self.control.mail(to, &message.encode(), MAIL_TIMEOUT);

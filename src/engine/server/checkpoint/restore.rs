@@ -81,9 +81,17 @@ pub(in crate::engine::server) fn restore(
     let started = now();
     let (rows, windows) = fill(settings, &catalog, &manifest, store)?;
     steps::at("restore-filled");
-    crate::event!(crate::observe::Level::INFO, crate::observe::events::CHECKPOINT_RESTORED,
-        shard = settings.shard_id, epoch = manifest.epoch, rows, clients = windows.len(),
-        shards_then = manifest.shards(), shards_now = settings.num_shards, ms = now().since_ns(started) / 1_000_000);
+    crate::event!(
+        crate::observe::Level::INFO,
+        crate::observe::events::CHECKPOINT_RESTORED,
+        shard = settings.shard_id,
+        epoch = manifest.epoch,
+        rows,
+        clients = windows.len(),
+        shards_then = manifest.shards(),
+        shards_now = settings.num_shards,
+        ms = now().since_ns(started) / 1_000_000
+    );
     Ok(Restored { epoch: manifest.epoch, windows, damaged })
 }
 
@@ -121,7 +129,8 @@ fn follow(settings: &Settings, catalog: &Catalog, control: &ControlClient) -> Re
         error.message = format!("shard 0 has not said which checkpoint to restore: {}", error.message);
         error
     })?;
-    let malformed = || Error::new(Status::DeploymentMismatch, "shard 0 does not restore; does it have checkpoint-restore?");
+    let malformed =
+        || Error::new(Status::DeploymentMismatch, "shard 0 does not restore; does it have checkpoint-restore?");
     match read_announcement(&told).ok_or_else(malformed)? {
         (0, _) => Ok(None),
         (RUNNING, _) => {
@@ -163,7 +172,8 @@ fn fill(
     store: &dyn Store,
 ) -> Result<(usize, Vec<SavedWindow>)> {
     let Some(store) = store.as_builtin() else {
-        let message = "checkpoints fill the built-in store; this shard has another one: start it with checkpoint-restore=off";
+        let message =
+            "checkpoints fill the built-in store; this shard has another one: start it with checkpoint-restore=off";
         return Err(Error::new(Status::Unsupported, message));
     };
     let method = u32::from(settings.hash_method == HashMethod::SimpleMod);

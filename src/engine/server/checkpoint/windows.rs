@@ -44,7 +44,8 @@ pub(super) fn encode(windows: &[Exported]) -> Vec<Vec<u8>> {
     for window in windows {
         let most = (CHUNK_BYTES - HEAD_BYTES) / ENTRY_BYTES;
         // A window without entries is remembered too: its client is known.
-        let parts: Vec<_> = if window.entries.is_empty() { vec![&[][..]] } else { window.entries.chunks(most).collect() };
+        let parts: Vec<_> =
+            if window.entries.is_empty() { vec![&[][..]] } else { window.entries.chunks(most).collect() };
         for part in parts {
             if out.len() + HEAD_BYTES + part.len() * ENTRY_BYTES > CHUNK_BYTES && !out.is_empty() {
                 chunks.push(core::mem::take(&mut out));
