@@ -44,6 +44,8 @@ pub struct Choice {
     pub manifest: Option<Manifest>,
     /// Newer ones, each with the reason against it.
     pub refused: Vec<(u64, String)>,
+    /// Those of them that were committed, are of this job, and are not whole.
+    pub damaged: BTreeSet<u64>,
 }
 
 fn failed(doing: &str, path: &Path, error: &io::Error) -> Box<Error> {
@@ -142,7 +144,7 @@ impl Catalog {
     /// # Errors
     /// `OsError` when the directory cannot be listed. What is wrong with single checkpoints is in the choice.
     pub fn choose(&self, disk: &dyn Disk, job: Option<u128>, wanted: Option<u64>, depth: Depth) -> Result<Choice> {
-        let mut choice = Choice { manifest: None, refused: Vec::new() };
+        let mut choice = Choice { manifest: None, refused: Vec::new(), damaged: BTreeSet::new() };
         for found in self.list(disk)? {
             if wanted.is_some_and(|wanted| wanted != found.epoch) {
                 continue;
@@ -154,6 +156,7 @@ impl Catalog {
                     continue;
                 }
                 Err(why) => {
+                    choice.damaged.insert(found.epoch);
                     choice.refused.push((found.epoch, why));
                     continue;
                 }
@@ -168,7 +171,10 @@ impl Catalog {
                     choice.manifest = Some(manifest);
                     break;
                 }
-                Err(error) => choice.refused.push((found.epoch, error.message)),
+                Err(error) => {
+                    choice.damaged.insert(found.epoch);
+                    choice.refused.push((found.epoch, error.message));
+                }
             }
         }
         Ok(choice)
@@ -204,14 +210,23 @@ impl Catalog {
     }
 
     /// Removes what nobody needs: checkpoints beyond the newest `keep` and those that they build on, and attempts below
-    /// `before` that were not committed. Those that are known to be `damaged` do not count among the newest. A directory whose manifest is there and cannot be read is left alone, and so is
-    /// every file that is not ours. The epochs that went.
+    /// `before` that were not committed; of another job nothing. Those that are known to be `damaged` do not count among
+    /// the newest. A directory whose manifest is there and cannot be read is left alone, and so is every file that is not
+    /// ours. The epochs that went.
     ///
     /// # Errors
     /// `OsError` when the directory cannot be listed; what cannot be removed stays until the next time.
-    pub fn collect(&self, disk: &dyn Disk, keep: usize, before: u64, damaged: &BTreeSet<u64>) -> Result<Vec<u64>> {
+    pub fn collect(
+        &self,
+        disk: &dyn Disk,
+        job: u128,
+        keep: usize,
+        before: u64,
+        damaged: &BTreeSet<u64>,
+    ) -> Result<Vec<u64>> {
         let all = self.list(disk)?;
-        let committed = || all.iter().filter_map(|found| found.manifest.as_ref().ok()?.as_ref());
+        let ours = |manifest: &&Manifest| manifest.job == job;
+        let committed = || all.iter().filter_map(|found| found.manifest.as_ref().ok()?.as_ref()).filter(ours);
         let mut live = BTreeSet::new();
         for manifest in committed().filter(|manifest| !damaged.contains(&manifest.epoch)).take(keep.max(1)) {
             live.insert(manifest.epoch);
@@ -220,7 +235,7 @@ impl Catalog {
         let mut gone = Vec::new();
         for found in &all {
             let doomed = match &found.manifest {
-                Ok(Some(_)) => !live.contains(&found.epoch),
+                Ok(Some(manifest)) => manifest.job == job && !live.contains(&found.epoch),
                 // What a live one builds on is needed even if its own manifest went before a crash.
                 Ok(None) => found.epoch < before && !live.contains(&found.epoch),
                 Err(_) => false,
@@ -268,7 +283,7 @@ fn is_ours(name: &str) -> bool {
 
 fn read_small(disk: &dyn Disk, path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = disk.open(path)?;
-    let length = file.len()?;
+    let length = file.bytes()?;
     if length > most {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has {length} bytes, more than {most}")));
     }

@@ -40,7 +40,7 @@ pub trait DiskFile: Send + Sync + Debug {
     ///
     /// # Errors
     /// As the system says.
-    fn len(&self) -> io::Result<u64>;
+    fn bytes(&self) -> io::Result<u64>;
     /// Tells the system to begin writing out; only a hint.
     fn start_writing(&self, _at: u64, _bytes: u64) {}
 }
@@ -131,7 +131,7 @@ impl DiskFile for File {
         self.read_exact_at(bytes, at)
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn bytes(&self) -> io::Result<u64> {
         self.metadata().map(|metadata| metadata.len())
     }
 

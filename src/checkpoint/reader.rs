@@ -64,7 +64,7 @@ impl Container {
     fn open_alone(disk: &dyn Disk, path: &Path) -> Result<Container> {
         let read = |error| unreadable(path, &error);
         let file = disk.open(path).map_err(read)?;
-        let length = file.len().map_err(read)?;
+        let length = file.bytes().map_err(read)?;
         if length < 2 * PAGE as u64 || !length.is_multiple_of(PAGE as u64) {
             return Err(bad(path, format_args!("it has {length} bytes, which no whole container has: it was cut off")));
         }

@@ -4,6 +4,8 @@
 //! test that hangs.
 
 mod child;
+#[cfg(feature = "command")]
+mod command;
 mod cuts;
 mod full;
 mod restores;

@@ -247,7 +247,7 @@ fn verify_all(one: &One) -> Result<bool> {
 
 fn plan(one: &One, shards: Option<u32>) -> Result<bool> {
     let catalog = Catalog::new(&one.at.directory);
-    let Choice { manifest, refused } = catalog.choose(&RealDisk, None, one.epoch, Depth::Whole)?;
+    let Choice { manifest, refused, .. } = catalog.choose(&RealDisk, None, one.epoch, Depth::Whole)?;
     let mut lines: Vec<String> =
         refused.iter().map(|(epoch, why)| format!("epoch {epoch} is passed over: {why}")).collect();
     let passed: Vec<Value> = refused.iter().map(|(epoch, why)| json!({ "epoch": epoch, "why": why })).collect();

@@ -162,7 +162,7 @@ impl Coordinator {
 
     /// The manifest is durable, or is not.
     pub fn committed(&mut self, result: Result<(), String>) -> Vec<Act> {
-        if !self.attempt.as_ref().is_some_and(|attempt| attempt.phase == Phase::Committing) {
+        if self.attempt.as_ref().is_none_or(|attempt| attempt.phase != Phase::Committing) {
             return Vec::new();
         }
         if let Err(why) = result {

@@ -23,10 +23,10 @@ fn an_incremental_checkpoint_writes_what_changed_and_reads_as_a_full_one() {
         assert_holds(&open(&disk, &catalog, 3, rank, 2).unwrap(), &sources[rank as usize]);
     }
     // What is built upon stays, however many are kept.
-    assert_eq!(catalog.collect(&disk, 1, 4, &BTreeSet::new()).unwrap(), [] as [u64; 0]);
+    assert_eq!(catalog.collect(&disk, super::JOB, 1, 4, &BTreeSet::new()).unwrap(), [] as [u64; 0]);
     checkpoint(&disk, &catalog, &sources, &[]).unwrap();
-    assert_eq!(catalog.collect(&disk, 2, 5, &BTreeSet::new()).unwrap(), [] as [u64; 0]);
-    assert_eq!(catalog.collect(&disk, 1, 5, &BTreeSet::new()).unwrap(), [3, 2, 1]);
+    assert_eq!(catalog.collect(&disk, super::JOB, 2, 5, &BTreeSet::new()).unwrap(), [] as [u64; 0]);
+    assert_eq!(catalog.collect(&disk, super::JOB, 1, 5, &BTreeSet::new()).unwrap(), [3, 2, 1]);
     let newest = catalog.choose(&disk, None, None, Depth::Whole).unwrap().manifest.unwrap();
     assert_eq!(newest.epoch, 4);
 }
@@ -64,8 +64,8 @@ fn only_what_is_ours_and_was_not_committed_is_removed() {
     let damaged = catalog.directory_of(8);
     disk.put(&damaged.join("MANIFEST"), b"damaged");
     disk.put(&damaged.join("shard-0-of-1.rck"), b"who knows");
-    assert_eq!(catalog.collect(&disk, 2, attempt, &BTreeSet::new()).unwrap(), [] as [u64; 0]);
-    assert_eq!(catalog.collect(&disk, 2, 100, &BTreeSet::new()).unwrap(), [attempt]);
+    assert_eq!(catalog.collect(&disk, super::JOB, 2, attempt, &BTreeSet::new()).unwrap(), [] as [u64; 0]);
+    assert_eq!(catalog.collect(&disk, super::JOB, 2, 100, &BTreeSet::new()).unwrap(), [attempt]);
     let left: Vec<_> = disk.files().into_iter().map(|(path, _)| path).collect();
     for path in [foreign.join("notes.txt"), damaged.join("MANIFEST"), damaged.join("shard-0-of-1.rck")] {
         assert!(left.contains(&path), "{path:?}");

@@ -205,7 +205,7 @@ impl DiskFile for ModelFile {
         Ok(())
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn bytes(&self) -> io::Result<u64> {
         Ok(lock(&self.0).contents[self.1].len() as u64)
     }
 }

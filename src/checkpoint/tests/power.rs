@@ -29,7 +29,7 @@ fn a_manifest_that_is_there_vouches_for_every_byte_and_a_committed_checkpoint_st
     let after_second = disk.steps();
     checkpoint(&disk, &catalog, &first, &[]).unwrap();
     let after_third = disk.steps();
-    assert_eq!(catalog.collect(&disk, 1, 4, &BTreeSet::new()).unwrap(), [2, 1]);
+    assert_eq!(catalog.collect(&disk, super::JOB, 1, 4, &BTreeSet::new()).unwrap(), [2, 1]);
     let committed = [(after_first, 1, &first), (after_second, 2, &second), (after_third, 3, &first)];
     let mut states = 0;
     for steps in 0..=disk.steps() {

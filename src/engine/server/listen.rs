@@ -57,7 +57,7 @@ pub(super) fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlCl
             Some(Event::Mail { from, body, .. }) => post.deliver(from, &body),
             Some(Event::MemberLeft { peer: Peer::Server(shard), .. }) => {
                 post.left(shard);
-                if settings.shard_id == LEADER.0 && settings.checkpoint_restore != CheckpointRestore::Off {
+                if settings.shard_id == LEADER.0 && !settings.checkpoint_directory.is_empty() {
                     refuse_lone_restart(control, shard);
                 }
             }

@@ -245,7 +245,7 @@ impl Lead {
     /// What nobody needs any more goes; nothing depends on it.
     fn collect(&self, epoch: u64) {
         let keep = self.settings.checkpoint_keep as usize;
-        match self.catalog.collect(&RealDisk, keep, epoch, &self.damaged) {
+        match self.catalog.collect(&RealDisk, job(&self.settings).0, keep, epoch, &self.damaged) {
             Ok(gone) if gone.is_empty() => {}
             Ok(gone) => crate::event!(crate::observe::Level::DEBUG, crate::observe::events::CHECKPOINT_COLLECTED,
                 epochs = ?gone, kept = keep),

@@ -102,8 +102,7 @@ fn choose(settings: &Settings, catalog: &Catalog, damaged: &mut BTreeSet<u64>) -
     for (epoch, why) in &choice.refused {
         crate::event!(crate::observe::Level::WARN, crate::observe::events::CHECKPOINT_REFUSED, epoch, why);
     }
-    let bad = |refused: &&(u64, String)| !refused.1.contains("was not committed");
-    damaged.extend(choice.refused.iter().filter(bad).map(|(epoch, _)| *epoch));
+    damaged.extend(&choice.damaged);
     if choice.manifest.is_none() {
         let reasons: Vec<String> = choice.refused.iter().map(|(epoch, why)| format!("{epoch}: {why}")).collect();
         let required = settings.checkpoint_restore == CheckpointRestore::Require || wanted.is_some();
