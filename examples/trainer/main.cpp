@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "../common/checked.hpp"
 #include "../common/reclane_flags.hpp"
 #include "local_store.hpp"
 #include "remote_store.hpp"
@@ -32,7 +33,8 @@ DEFINE_double(max_rmse, 0.92, "the held-out error must be below this");
 DEFINE_uint32(threads, 1, "trainer threads on one client handle; tables are compared bit for bit only with 1");
 DEFINE_bool(pipeline, false, "send a batch's user and item requests together");
 DEFINE_uint32(checkpoint_every, 0, "batches between two checkpoints of the servers; 0: none");
-DEFINE_string(resume_from, "", "go on where the newest good checkpoint in this directory was made, which the servers have restored");
+DEFINE_string(resume_from, "",
+              "go on where the newest good checkpoint in this directory was made, which the servers have restored");
 DEFINE_string(table_prefix, "mf_", "of the names of the two tables");
 
 namespace {
@@ -83,7 +85,7 @@ std::string last_position() {
     }
     const auto restore = reclane::Restore::open(FLAGS_resume_from);
     if (!restore) {
-        std::printf("starting from the beginning: %s\n", restore.error().message().c_str());
+        std::printf("starting from the beginning: %s\n", restore.error().message());
         return "";
     }
     const std::string position = examples::must(restore.value().section("trainer"), "the position in the checkpoint");

@@ -52,8 +52,7 @@ public:
     Worker(RowStore& store, const Ratings& ratings, const TrainingOptions& options, Tables tables)
         : store_(store), options_(options), tables_(tables), batch_(ratings, options.model) {}
 
-    void run_epoch(std::uint32_t epoch, const std::vector<std::uint32_t>& order, std::size_t first_batch,
-                   float scale) {
+    void run_epoch(std::uint32_t epoch, const std::vector<std::uint32_t>& order, std::size_t first_batch, float scale) {
         const std::size_t step = std::size_t{options_.batch_size} * options_.threads;
         std::size_t done = 0;
         for (std::size_t at = first_batch * options_.batch_size; at < order.size(); at += step) {

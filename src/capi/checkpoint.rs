@@ -19,8 +19,15 @@ use crate::error::{Error, Result, Status};
 
 /// How long `wait` waits when the caller names no time.
 const WAIT_DEFAULT: Duration = Duration::from_secs(600);
-/// Everything is written, whether it has changed or not.
-pub const RECLANE_CHECKPOINT_FULL: u32 = 1;
+/// Bits of reclane_checkpoint_request.flags.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug)]
+pub enum reclane_checkpoint_flag {
+    /// Everything is written, whether it has changed or not.
+    Full = 1,
+}
+
+const FULL: u32 = reclane_checkpoint_flag::Full as u32;
 
 /// How far a checkpoint is: values of reclane_checkpoint_info.state. They only grow.
 #[repr(u32)]
@@ -52,7 +59,7 @@ const _: () = assert!(
 pub struct reclane_checkpoint_request {
     /// sizeof(reclane_checkpoint_request), set by the caller.
     pub struct_size: u32,
-    /// 0 or RECLANE_CHECKPOINT_FULL.
+    /// 0 or RECLANE_CHECKPOINT_FLAG_FULL.
     pub flags: u32,
     /// Name of the application section, NUL-terminated UTF-8 of at most 255 bytes; NULL: there is none. Copied.
     pub section_name: *const c_char,
@@ -138,7 +145,7 @@ fn face(status: &CheckpointStatus) -> reclane_checkpoint_info {
 /// # Safety
 /// The pointers are what the request's comments say.
 unsafe fn section_of(request: &reclane_checkpoint_request) -> Result<Option<(String, Vec<u8>)>> {
-    if request.flags & !RECLANE_CHECKPOINT_FULL != 0 {
+    if request.flags & !FULL != 0 {
         return Err(Error::new(Status::InvalidArgument, format!("flags {:#x} are unknown", request.flags)));
     }
     if request.section_name.is_null() {
@@ -182,7 +189,7 @@ pub unsafe extern "C" fn reclane_checkpoint_begin(
             // SAFETY: the caller vouches for the struct.
             let request = unsafe { structs::read(request) }?;
             // SAFETY: and for what it names.
-            (request.flags & RECLANE_CHECKPOINT_FULL != 0, unsafe { section_of(&request) }?)
+            (request.flags & FULL != 0, unsafe { section_of(&request) }?)
         };
         let begun = client.checkpoint_begin(full, section)?;
         // SAFETY: not NULL; writable by the caller's word.

@@ -89,7 +89,7 @@ impl World {
         };
         let local = matches!(letter, Letter::Happens(..) | Letter::Manifest(..));
         for _ in 0..if local { 1 } else { copies } {
-            let at = self.now + self.random.below(if self.random.0 % 9 == 0 { 80 } else { 6 });
+            let at = self.now + self.random.below(if self.random.0.is_multiple_of(9) { 80 } else { 6 });
             self.post.push_back((at, letter.clone()));
         }
     }

@@ -58,7 +58,7 @@ fn every_flipped_bit_is_noticed_and_its_place_named() {
     };
     for at in 0..bytes.len() {
         // Padding is all alike.
-        if bytes[at] == 0 && at % 13 != 0 {
+        if bytes[at] == 0 && !at.is_multiple_of(13) {
             continue;
         }
         // One bit of each byte, another one from byte to byte; all of them in the pages that steer everything else.

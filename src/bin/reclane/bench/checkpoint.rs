@@ -84,7 +84,7 @@ fn seconds<T>(work: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
 fn disk(directory: &Path, bytes: u64) -> Result<(f64, f64)> {
     let path = directory.join("yardstick");
     // Not zeros, which some file systems do not write.
-    let piece: Vec<u8> = (0..PIECE).map(|i| (i * 31 >> 3).to_le_bytes()[0] | 1).collect();
+    let piece: Vec<u8> = (0..PIECE).map(|i| ((i * 31) >> 3).to_le_bytes()[0] | 1).collect();
     let pieces = bytes / PIECE as u64;
     let (write, file) = seconds(|| {
         let file =
