@@ -407,6 +407,50 @@ typedef uint32_t reclane_level;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+/* How far a checkpoint is: values of reclane_checkpoint_info.state. They only grow. */
+enum reclane_checkpoint_state
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Asked for. */
+  RECLANE_CHECKPOINT_STATE_ASKED = 0,
+  /* Requests come to rest. */
+  RECLANE_CHECKPOINT_STATE_HOLDING = 1,
+  /* State is being copied. */
+  RECLANE_CHECKPOINT_STATE_CAPTURING = 2,
+  /* Requests go on; files are being written. */
+  RECLANE_CHECKPOINT_STATE_WRITING = 3,
+  /* It exists. */
+  RECLANE_CHECKPOINT_STATE_COMMITTED = 4,
+  /* It came to nothing; requests go on. */
+  RECLANE_CHECKPOINT_STATE_ABORTED = 5,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_checkpoint_state reclane_checkpoint_state;
+#else
+typedef uint32_t reclane_checkpoint_state;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* Bits of reclane_checkpoint_request.flags. */
+enum reclane_checkpoint_flag
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Everything is written, whether it has changed or not. */
+  RECLANE_CHECKPOINT_FLAG_FULL = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_checkpoint_flag reclane_checkpoint_flag;
+#else
+typedef uint32_t reclane_checkpoint_flag;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 /* Memory that the fabric can reach. Opaque; made by reclane_buffer_open(). */
 typedef struct reclane_buffer reclane_buffer;
 
@@ -750,7 +794,7 @@ typedef struct reclane_health_info {
 typedef struct reclane_checkpoint_request {
   /* sizeof(reclane_checkpoint_request), set by the caller. */
   uint32_t struct_size;
-  /* 0 or RECLANE_CHECKPOINT_FULL. */
+  /* 0 or RECLANE_CHECKPOINT_FLAG_FULL. */
   uint32_t flags;
   /* Name of the application section, NUL-terminated UTF-8 of at most 255 bytes; NULL: there is none. Copied. */
   const char *section_name;

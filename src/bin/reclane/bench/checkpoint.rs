@@ -8,6 +8,7 @@ use reclane::engine::{CheckpointState, CheckpointStatus, Client, Request, Rows, 
 use reclane::error::{Error, Result, Status};
 use reclane::ids::TableTag;
 use reclane::options::{Options, Settings, Side};
+use reclane::sync::Arc;
 use reclane::time::now;
 use reclane::wire::payload::{Optimizer, TableSpec};
 use serde_json::json;
@@ -15,7 +16,6 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Checkpoints of one shard in this process: pause, capture beside memcpy, writing and restoring beside plain files.
