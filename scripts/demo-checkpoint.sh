@@ -78,6 +78,11 @@ life() {
     # A new port each time; the namespace stays, for it names the checkpoints.
     choose_deployment "$shards" "demo-checkpoint-$1"
     deployment+=(--rdma_namespace=demo-checkpoint)
+    # Not the lines of the life before.
+    local shard
+    for ((shard = 0; shard < shards; ++shard)); do
+        : >"$logs/shard-$shard.log"
+    done
     server_flags=(--checkpoint_directory="$directory" --checkpoint_restore=latest --log_level=info)
     start_servers "$build" "$logs" "$shards"
     start_process trainer "$logs/trainer-$1.log" \
