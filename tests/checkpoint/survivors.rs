@@ -29,7 +29,7 @@ fn requests_that_are_sent_again_to_a_restored_shard_are_answered_as_the_checkpoi
     let table = Table::open(&client, "t", 16);
     table.fill(&client);
     let keys: Vec<u64> = (0..4096).filter(|key| client.shard_of(*key) == 1).take(2).collect();
-    let gradient = vec![-1.0_f32; 16];
+    let gradient = [-1.0_f32; 16];
     let update = |key: usize| {
         let gradients = Rows::Flat { rows: gradient.as_ptr(), count: gradient.len() };
         let update = Request::UpdateFlat { table: table.tag, keys: &keys[key..=key], gradients };
@@ -74,7 +74,7 @@ fn a_client_of_the_world_before_is_refused_unless_it_is_told_to_resume() {
     let key: Vec<u64> = (0..4096).filter(|key| client.shard_of(*key) == 1).take(1).collect();
     table.update(&client, &key, 1.0).expect("acknowledged, and undone by the restore");
     deployment.servers[1].freeze();
-    let gradient = vec![-1.0_f32; 16];
+    let gradient = [-1.0_f32; 16];
     let gradients = Rows::Flat { rows: gradient.as_ptr(), count: gradient.len() };
     let update = Request::UpdateFlat { table: table.tag, keys: &key, gradients };
     // SAFETY: key and gradient outlive the request.
