@@ -173,6 +173,7 @@ gate ctests-address sanitized_ctests
 gate examples build_examples
 gate examples-run scripts/test-examples.sh "$target/test-examples"
 gate demo-short scripts/demo.sh --short
+gate demo-checkpoint scripts/demo-checkpoint.sh --kills 3 --epochs 2
 # On this machine's RDMA devices, or on Soft-RoCE in guests.
 gate clippy-device-tests cargo clippy --locked --all-targets --features device-tests -- -D warnings
 gate verbs env RECLANE_TEST_PREFIX="$prefix" scripts/test-verbs.sh

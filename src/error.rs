@@ -55,6 +55,8 @@ pub enum Status {
     NoSlot = -200,
     /// RETRY: another thread is working on this request.
     Busy = -201,
+    /// RETRY: the checkpoint came to nothing; work goes on, and another one may succeed.
+    CheckpointAborted = -202,
 
     /// REQUEST: the server found the request malformed (RpcStatus -1).
     InvalidPayload = -300,
@@ -169,6 +171,7 @@ status_table!(
     AbiVersion,
     NoSlot,
     Busy,
+    CheckpointAborted,
     InvalidPayload,
     WrongShard,
     BatchTooLarge,

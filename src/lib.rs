@@ -3,6 +3,7 @@
 //! docs/architecture.md is the map: rooms, their borders and the invariants between them.
 
 pub mod capi;
+pub mod checkpoint;
 pub mod control;
 pub mod engine;
 pub mod error;

@@ -6,8 +6,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The nouns, in the order of the header.
-const NOUNS: &[&str] =
-    &["version", "error", "options", "event", "store", "server", "client", "request", "buffer", "info", "health"];
+const NOUNS: &[&str] = &[
+    "version",
+    "error",
+    "options",
+    "event",
+    "store",
+    "server",
+    "client",
+    "request",
+    "buffer",
+    "info",
+    "health",
+    "checkpoint",
+    "restore",
+];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

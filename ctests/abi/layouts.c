@@ -89,6 +89,43 @@ AT(reclane_health_info, known, 8);
 AT(reclane_health_info, health, 12);
 AT(reclane_health_info, idle_ms, 16);
 
+SIZE(reclane_checkpoint_request, 32);
+AT(reclane_checkpoint_request, struct_size, 0);
+AT(reclane_checkpoint_request, flags, 4);
+AT(reclane_checkpoint_request, section_name, 8);
+AT(reclane_checkpoint_request, section, 16);
+AT(reclane_checkpoint_request, section_bytes, 24);
+
+SIZE(reclane_checkpoint_info, 48);
+AT(reclane_checkpoint_info, struct_size, 0);
+AT(reclane_checkpoint_info, state, 4);
+AT(reclane_checkpoint_info, epoch, 8);
+AT(reclane_checkpoint_info, hold_ns, 16);
+AT(reclane_checkpoint_info, total_ns, 24);
+AT(reclane_checkpoint_info, state_bytes, 32);
+AT(reclane_checkpoint_info, written_bytes, 40);
+
+SIZE(reclane_checkpoint_cost, 40);
+AT(reclane_checkpoint_cost, struct_size, 0);
+AT(reclane_checkpoint_cost, reserved, 4);
+AT(reclane_checkpoint_cost, pause_ns, 8);
+AT(reclane_checkpoint_cost, durable_ns, 16);
+AT(reclane_checkpoint_cost, restart_ns, 24);
+AT(reclane_checkpoint_cost, mtbf_ns, 32);
+
+SIZE(reclane_restore_info, 72);
+AT(reclane_restore_info, struct_size, 0);
+AT(reclane_restore_info, shards, 4);
+AT(reclane_restore_info, epoch, 8);
+AT(reclane_restore_info, parent, 16);
+AT(reclane_restore_info, unix_us, 24);
+AT(reclane_restore_info, state_bytes, 32);
+AT(reclane_restore_info, file_bytes, 40);
+AT(reclane_restore_info, hold_ns, 48);
+AT(reclane_restore_info, total_ns, 56);
+AT(reclane_restore_info, refused, 64);
+AT(reclane_restore_info, needs, 68);
+
 SIZE(reclane_client_counters, 40);
 AT(reclane_client_counters, struct_size, 0);
 AT(reclane_client_counters, client_id, 4);

@@ -71,7 +71,16 @@
     X(hash_method, "which shard owns a key: city_hash or simple_mod")                                 \
     X(value_size, "bytes of a row of the default table")                                              \
     X(max_kv_num_per_request, "most keys of one request on the wire")                                 \
-    X(checkpoint_directory, "where SAVE and LOAD of a server have their files; empty: refused")       \
+    X(checkpoint_directory, "where checkpoints, SAVE and LOAD have their files; empty: none")         \
+    X(checkpoint_interval_ms, "how often servers take a checkpoint by themselves, ms; 0: never")      \
+    X(checkpoint_keep, "checkpoints that are kept")                                                   \
+    X(checkpoint_full_every, "every so many checkpoints everything is written")                       \
+    X(checkpoint_hold_timeout_ms, "how long requests may wait for a checkpoint, ms")                  \
+    X(checkpoint_write_timeout_ms, "how long writing a checkpoint may take, ms")                      \
+    X(checkpoint_writers, "threads of a server that write a checkpoint")                              \
+    X(checkpoint_restore, "whether servers start from a checkpoint: off, latest or require")          \
+    X(checkpoint_restore_epoch, "the one checkpoint to restore; 0: the newest good one")              \
+    X(checkpoint_survivors, "clients that lived through a restore: refuse or resume")                 \
     X(rdma_heartbeat_interval_ms, "how often each shard reports that it lives, ms")                   \
     X(rdma_health_stale_ms, "a shard silent for so long is suspect, ms")                              \
     X(rdma_health_dead_ms, "a shard silent for so long is dead, ms")                                  \

@@ -19,6 +19,8 @@ public:
     void put(std::uint32_t table, const Keys& keys, const Rows& rows) override;
     void get(std::uint32_t table, const Keys& keys, Rows& rows) override;
     void update(std::uint32_t table, const Keys& keys, const Rows& gradients) override;
+    /// Never: who trains here can start anew.
+    bool keep(const std::string&) override { return false; }
     Ticket submit_get(std::uint32_t table, const Keys& keys, Rows& rows) override;
     Ticket submit_update(std::uint32_t table, const Keys& keys, const Rows& gradients) override;
 

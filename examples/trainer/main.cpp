@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "../common/checked.hpp"
 #include "../common/reclane_flags.hpp"
 #include "local_store.hpp"
 #include "remote_store.hpp"
@@ -31,6 +32,9 @@ DEFINE_uint64(seed, 1, "of the split, the first rows and the order of the batche
 DEFINE_double(max_rmse, 0.92, "the held-out error must be below this");
 DEFINE_uint32(threads, 1, "trainer threads on one client handle; tables are compared bit for bit only with 1");
 DEFINE_bool(pipeline, false, "send a batch's user and item requests together");
+DEFINE_uint32(checkpoint_every, 0, "batches between two checkpoints of the servers; 0: none");
+DEFINE_string(resume_from, "",
+              "go on where the newest good checkpoint in this directory was made, which the servers have restored");
 DEFINE_string(table_prefix, "mf_", "of the names of the two tables");
 
 namespace {
@@ -50,6 +54,7 @@ void check_flags() {
     demand(FLAGS_epochs >= 1 && FLAGS_epochs <= 10'000, "--epochs must be within 1..10000");
     demand(FLAGS_batch_size >= 1 && FLAGS_batch_size <= 65'536, "--batch_size must be within 1..65536");
     demand(FLAGS_threads >= 1 && FLAGS_threads <= 256, "--threads must be within 1..256");
+    demand(FLAGS_checkpoint_every == 0 || FLAGS_threads == 1, "--checkpoint_every needs --threads=1");
     demand(FLAGS_learning_rate > 0.0, "--learning_rate must be above 0");
     demand(FLAGS_learning_rate_decay > 0.0 && FLAGS_learning_rate_decay <= 1.0,
            "--learning_rate_decay must be above 0 and at most 1");
@@ -69,7 +74,25 @@ trainer::TrainingOptions training_options() {
     options.threads = FLAGS_threads;
     options.pipeline = FLAGS_pipeline;
     options.table_prefix = FLAGS_table_prefix;
+    options.keep_every = 0;
     return options;
+}
+
+/// Where the checkpoint that the servers have restored was made; empty when there is none.
+std::string last_position() {
+    if (FLAGS_resume_from.empty()) {
+        return "";
+    }
+    const auto restore = reclane::Restore::open(FLAGS_resume_from);
+    if (!restore) {
+        std::printf("starting from the beginning: %s\n", restore.error().message());
+        return "";
+    }
+    const std::string position = examples::must(restore.value().section("trainer"), "the position in the checkpoint");
+    std::printf("resuming at epoch and batch %s, checkpoint %llu\n", position.c_str(),
+                static_cast<unsigned long long>(examples::must(restore.value().describe(), "checkpoint").epoch));
+    std::fflush(stdout);
+    return position;
 }
 
 std::unique_ptr<RunReport> run(trainer::RowStore& store, const std::string& title, const trainer::Ratings& ratings,
@@ -104,7 +127,10 @@ bool train_and_judge() {
         trainer::RemoteStore store(flags);
         std::printf("remote: %u shards, fabric %s\n", store.num_shards(),
                     examples::option_text(flags, "fabric").c_str());
-        remote = run(store, "remote", ratings, options);
+        trainer::TrainingOptions kept = options;
+        kept.keep_every = FLAGS_checkpoint_every;
+        kept.position = last_position();
+        remote = run(store, "remote", ratings, kept);
         columns.push_back({"remote", remote.get()});
     }
     if (FLAGS_mode != "remote") {

@@ -49,6 +49,15 @@ void RemoteStore::update(std::uint32_t table, const Keys& keys, const Rows& grad
     must(client_.update_flat(table, keys, gradients), "UPDATE");
 }
 
+bool RemoteStore::keep(const std::string& position) {
+    const auto number = client_.checkpoint_begin("trainer", position);
+    if (!number) {
+        return false;
+    }
+    // Once all is copied, what this trainer does is in the next one.
+    return client_.checkpoint_wait(number.value(), RECLANE_CHECKPOINT_STATE_WRITING).ok();
+}
+
 Ticket RemoteStore::submit_get(std::uint32_t table, const Keys& keys, Rows& rows) {
     return std::make_unique<Sent>(must(client_.submit_get(table, keys, rows), "GET"));
 }

@@ -17,6 +17,7 @@ public:
     void put(std::uint32_t table, const Keys& keys, const Rows& rows) override;
     void get(std::uint32_t table, const Keys& keys, Rows& rows) override;
     void update(std::uint32_t table, const Keys& keys, const Rows& gradients) override;
+    bool keep(const std::string& position) override;
     Ticket submit_get(std::uint32_t table, const Keys& keys, Rows& rows) override;
     Ticket submit_update(std::uint32_t table, const Keys& keys, const Rows& gradients) override;
 

@@ -54,6 +54,10 @@ public:
     /// row = row - learning_rate * gradient, product and difference rounded one after the other.
     virtual void update(std::uint32_t table, const Keys& keys, const Rows& gradients) = 0;
 
+    /// Keeps a copy of everything as it is now, with `position` beside it. False: none could be made; nothing has
+    /// changed.
+    virtual bool keep(const std::string& position) = 0;
+
     /// The same two, without waiting.
     virtual Ticket submit_get(std::uint32_t table, const Keys& keys, Rows& rows) = 0;
     virtual Ticket submit_update(std::uint32_t table, const Keys& keys, const Rows& gradients) = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <exception>
 #include <numeric>
+#include <sstream>
+#include <stdexcept>
 #include <thread>
 
 #include "../common/clock.hpp"
@@ -18,6 +20,25 @@ struct Tables {
     std::uint32_t item;
 };
 
+/// Where training stands: the next batch of an epoch. What came before follows from the seed.
+struct Position {
+    std::uint32_t epoch;
+    std::size_t batch;
+};
+
+std::string to_text(Position position) {
+    return std::to_string(position.epoch) + " " + std::to_string(position.batch);
+}
+
+Position to_position(const std::string& text) {
+    std::istringstream words(text);
+    Position position{1, 0};
+    if (!text.empty() && !(words >> position.epoch >> position.batch)) {
+        throw std::runtime_error("'" + text + "' is no position of a training");
+    }
+    return position;
+}
+
 /// What one trainer thread counted.
 struct Counts {
     examples::Histogram get;
@@ -31,9 +52,13 @@ public:
     Worker(RowStore& store, const Ratings& ratings, const TrainingOptions& options, Tables tables)
         : store_(store), options_(options), tables_(tables), batch_(ratings, options.model) {}
 
-    void run_epoch(const std::vector<std::uint32_t>& order, std::size_t first_batch, float scale) {
+    void run_epoch(std::uint32_t epoch, const std::vector<std::uint32_t>& order, std::size_t first_batch, float scale) {
         const std::size_t step = std::size_t{options_.batch_size} * options_.threads;
+        std::size_t done = 0;
         for (std::size_t at = first_batch * options_.batch_size; at < order.size(); at += step) {
+            if (options_.keep_every != 0 && ++done > 1 && (at / step) % options_.keep_every == 0) {
+                store_.keep(to_text({epoch, at / options_.batch_size}));
+            }
             batch_.select(order, at, std::min<std::size_t>(options_.batch_size, order.size() - at));
             fetch();
             batch_.compute_gradients(scale);
@@ -114,6 +139,9 @@ std::uint32_t make_table(RowStore& store, const TrainingOptions& options, const 
     const std::uint32_t dim = options.model.dim();
     const TableSpec spec{options.table_prefix + name, keys.back() + 1, dim, options.learning_rate};
     const std::uint32_t table = store.open_table(spec);
+    if (!options.position.empty()) {
+        return table;
+    }
     in_chunks(keys, [&](std::size_t, const Keys& chunk) {
         store.put(table, chunk, initial_rows(options.model, number, chunk));
     });
@@ -130,20 +158,20 @@ Rows fetch_table(RowStore& store, std::uint32_t table, const Keys& keys, std::ui
     return all;
 }
 
-void run_threads(std::vector<Worker>& workers, const std::vector<std::uint32_t>& order, float scale) {
+void run_threads(std::vector<Worker>& workers, Position from, const std::vector<std::uint32_t>& order, float scale) {
     std::vector<std::exception_ptr> failures(workers.size());
     std::vector<std::thread> threads;
     for (std::size_t i = 1; i < workers.size(); ++i) {
         threads.emplace_back([&, i] {
             try {
-                workers[i].run_epoch(order, i, scale);
+                workers[i].run_epoch(from.epoch, order, from.batch + i, scale);
             } catch (...) {
                 failures[i] = std::current_exception();
             }
         });
     }
     try {
-        workers[0].run_epoch(order, 0, scale);
+        workers[0].run_epoch(from.epoch, order, from.batch, scale);
     } catch (...) {
         failures[0] = std::current_exception();
     }
@@ -177,11 +205,16 @@ RunReport train(RowStore& store, const Ratings& ratings, const TrainingOptions& 
     examples::Random random(options.model.seed + 1);
     RunReport report{};
     float scale = 1.0F;
+    const Position begin = to_position(options.position);
     for (std::uint32_t epoch = 1; epoch <= options.epochs; ++epoch) {
         examples::shuffle(order, random);
+        if (epoch < begin.epoch) {
+            scale *= options.learning_rate_decay;
+            continue;
+        }
         const std::uint64_t keys_before = total_keys(workers);
         const std::uint64_t start = examples::now_ns();
-        run_threads(workers, order, scale);
+        run_threads(workers, {epoch, epoch == begin.epoch ? begin.batch : 0}, order, scale);
         const double seconds = examples::seconds_since(start);
         report.seconds += seconds;
         scale *= options.learning_rate_decay;

@@ -17,6 +17,8 @@ struct TrainingOptions {
     std::uint32_t threads;
     bool pipeline;  ///< user and item requests of a batch travel together
     std::string table_prefix;
+    std::uint32_t keep_every;  ///< batches between two copies that the store keeps; 0: none
+    std::string position;      ///< where a kept copy was made: training goes on from there. Empty: from the beginning
 };
 
 struct EpochReport {

@@ -96,6 +96,8 @@ enum reclane_status
   RECLANE_STATUS_NO_SLOT = -200,
   /* RETRY: another thread is working on this request. */
   RECLANE_STATUS_BUSY = -201,
+  /* RETRY: the checkpoint came to nothing; work goes on, and another one may succeed. */
+  RECLANE_STATUS_CHECKPOINT_ABORTED = -202,
   /* REQUEST: the server found the request malformed (RpcStatus -1). */
   RECLANE_STATUS_INVALID_PAYLOAD = -300,
   /* REQUEST: the request reached a shard that does not own it (RpcStatus -2). */
@@ -405,6 +407,50 @@ typedef uint32_t reclane_level;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+/* How far a checkpoint is: values of reclane_checkpoint_info.state. They only grow. */
+enum reclane_checkpoint_state
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Asked for. */
+  RECLANE_CHECKPOINT_STATE_ASKED = 0,
+  /* Requests come to rest. */
+  RECLANE_CHECKPOINT_STATE_HOLDING = 1,
+  /* State is being copied. */
+  RECLANE_CHECKPOINT_STATE_CAPTURING = 2,
+  /* Requests go on; files are being written. */
+  RECLANE_CHECKPOINT_STATE_WRITING = 3,
+  /* It exists. */
+  RECLANE_CHECKPOINT_STATE_COMMITTED = 4,
+  /* It came to nothing; requests go on. */
+  RECLANE_CHECKPOINT_STATE_ABORTED = 5,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_checkpoint_state reclane_checkpoint_state;
+#else
+typedef uint32_t reclane_checkpoint_state;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* Bits of reclane_checkpoint_request.flags. */
+enum reclane_checkpoint_flag
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Everything is written, whether it has changed or not. */
+  RECLANE_CHECKPOINT_FLAG_FULL = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_checkpoint_flag reclane_checkpoint_flag;
+#else
+typedef uint32_t reclane_checkpoint_flag;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 /* Memory that the fabric can reach. Opaque; made by reclane_buffer_open(). */
 typedef struct reclane_buffer reclane_buffer;
 
@@ -413,6 +459,9 @@ typedef struct reclane_client reclane_client;
 
 /* A bag of named options. Opaque; made by reclane_options_open(). */
 typedef struct reclane_options reclane_options;
+
+/* A checkpoint that was found whole. Opaque; made by reclane_restore_open(). */
+typedef struct reclane_restore reclane_restore;
 
 /* A running shard. Opaque; made by reclane_server_open(). */
 typedef struct reclane_server reclane_server;
@@ -740,6 +789,80 @@ typedef struct reclane_health_info {
   /* Milliseconds since the shard was last heard of; 0 when nothing is known. */
   uint64_t idle_ms;
 } reclane_health_info;
+
+/* What is asked for. Set struct_size = sizeof(reclane_checkpoint_request) and the rest to zero before filling it in. */
+typedef struct reclane_checkpoint_request {
+  /* sizeof(reclane_checkpoint_request), set by the caller. */
+  uint32_t struct_size;
+  /* 0 or RECLANE_CHECKPOINT_FLAG_FULL. */
+  uint32_t flags;
+  /* Name of the application section, NUL-terminated UTF-8 of at most 255 bytes; NULL: there is none. Copied. */
+  const char *section_name;
+  /* Its bytes, at most 32768. Copied during the call. */
+  const void *section;
+  /* How many. */
+  uint64_t section_bytes;
+} reclane_checkpoint_request;
+
+/* How far a checkpoint is. Set struct_size = sizeof(reclane_checkpoint_info) before the call. */
+typedef struct reclane_checkpoint_info {
+  /* sizeof(reclane_checkpoint_info), set by the caller. */
+  uint32_t struct_size;
+  /* A reclane_checkpoint_state. */
+  uint32_t state;
+  /* Its epoch; 0 while it has none. */
+  uint64_t epoch;
+  /* Nanoseconds that requests waited at most; 0 until they go on. */
+  uint64_t hold_ns;
+  /* Nanoseconds from the first word until all was durable; 0 until then. */
+  uint64_t total_ns;
+  /* Bytes of state in it; 0 until it is committed. */
+  uint64_t state_bytes;
+  /* Bytes that were written for it; the rest lies in earlier ones. */
+  uint64_t written_bytes;
+} reclane_checkpoint_info;
+
+/* What checkpoints, restores and failures cost. Set struct_size = sizeof(reclane_checkpoint_cost) before the call. */
+typedef struct reclane_checkpoint_cost {
+  /* sizeof(reclane_checkpoint_cost), set by the caller. */
+  uint32_t struct_size;
+  /* 0. */
+  uint32_t reserved;
+  /* Nanoseconds that work stands still for one checkpoint, as reclane_checkpoint_info.hold_ns. */
+  uint64_t pause_ns;
+  /* Nanoseconds until one is durable, as reclane_checkpoint_info.total_ns. */
+  uint64_t durable_ns;
+  /* Nanoseconds from a failure until work goes on. */
+  uint64_t restart_ns;
+  /* Mean nanoseconds between two failures of the whole deployment. */
+  uint64_t mtbf_ns;
+} reclane_checkpoint_cost;
+
+/* What a restore would bring back. Set struct_size = sizeof(reclane_restore_info) before the call. */
+typedef struct reclane_restore_info {
+  /* sizeof(reclane_restore_info), set by the caller. */
+  uint32_t struct_size;
+  /* How many shards it was taken of. It can be restored by any number. */
+  uint32_t shards;
+  /* Its epoch. */
+  uint64_t epoch;
+  /* The one that it builds on; 0: none. */
+  uint64_t parent;
+  /* When it was committed, microseconds since 1970 UTC. */
+  uint64_t unix_us;
+  /* Bytes of state. */
+  uint64_t state_bytes;
+  /* Bytes of its own files. */
+  uint64_t file_bytes;
+  /* Nanoseconds that requests waited for it at most. */
+  uint64_t hold_ns;
+  /* Nanoseconds until it was durable. */
+  uint64_t total_ns;
+  /* Newer ones that were passed over; reclane_restore_refused() says why. */
+  uint32_t refused;
+  /* Earlier ones that it builds on. */
+  uint32_t needs;
+} reclane_restore_info;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1633,6 +1756,221 @@ reclane_status reclane_client_health(const struct reclane_client *client,
                                      uint32_t shard,
                                      struct reclane_health_info *info,
                                      struct reclane_error *error);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Checkpoints: all shards of a deployment as they were at one moment, on disk (docs/checkpoint.md).
+ *
+ * Shard 0 leads; the option checkpoint-directory of all servers says where. A client asks for one here, with a section of
+ * its own bytes that is part of it; servers can take them by themselves too (checkpoint-interval-ms). Requests wait while
+ * state is copied (milliseconds), not while it is written.
+ *
+ * Restoring is the servers' start: with checkpoint-restore, or with options that reclane_restore_apply() has filled in.
+ */
+
+/* Asks shard 0 for a checkpoint of all shards. What requests have done whose answer this thread has seen is in it; other
+ * threads' and clients' requests are executed before it or after it, each as a whole.
+ *
+ * client   from reclane_client_open().
+ * request  NULL: what has changed, without a section of the application.
+ * number   receives the request's number, for the other calls. The last 64 are remembered.
+ * error    may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT           unknown flags, or a section that is too large
+ * RECLANE_STATUS_SHARD_UNREACHABLE          shard 0 is not here
+ * RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE  the control plane does not answer
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names
+ * say
+ * Threads: any.  Blocks: for one exchange with the control plane.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_checkpoint_begin(const struct reclane_client *client,
+                                        const struct reclane_checkpoint_request *request,
+                                        uint64_t *number,
+                                        struct reclane_error *error);
+
+/* Waits until a checkpoint is so far. RECLANE_CHECKPOINT_STATE_WRITING: state is copied, and what is done from now on is
+ * not in it; a program that has a section may go on then. RECLANE_CHECKPOINT_STATE_COMMITTED: it exists.
+ *
+ * client      from reclane_client_open().
+ * number      from reclane_checkpoint_begin().
+ * state       a reclane_checkpoint_state up to RECLANE_CHECKPOINT_STATE_COMMITTED.
+ * timeout_ms  how long to wait, milliseconds; 0 for 600 s.
+ * info        may be NULL; receives how far it is. struct_size must be set.
+ * error       may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_CHECKPOINT_ABORTED  it came to nothing; the message says why, and requests go on
+ * RECLANE_STATUS_BUSY                it is not so far yet; call again
+ * RECLANE_STATUS_INVALID_ARGUMENT    no such request, or no such state
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_checkpoint_wait(const struct reclane_client *client,
+                                       uint64_t number,
+                                       uint32_t state,
+                                       uint64_t timeout_ms,
+                                       struct reclane_checkpoint_info *info,
+                                       struct reclane_error *error);
+
+/* How far a checkpoint is, as far as this client has heard.
+ *
+ * client  from reclane_client_open().
+ * number  from reclane_checkpoint_begin().
+ * info    receives it; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  no such request, or one of long ago
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_checkpoint_status(const struct reclane_client *client,
+                                         uint64_t number,
+                                         struct reclane_checkpoint_info *info,
+                                         struct reclane_error *error);
+
+/* Gives a checkpoint up. When its manifest is being written already, it is committed all the same.
+ *
+ * client  from reclane_client_open().
+ * number  from reclane_checkpoint_begin().
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT           no such request
+ * RECLANE_STATUS_SHARD_UNREACHABLE          shard 0 is not here
+ * RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE  the control plane does not answer
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: for one exchange with the control plane.
+ */
+reclane_status reclane_checkpoint_abort(const struct reclane_client *client,
+                                        uint64_t number,
+                                        struct reclane_error *error);
+
+/* How often to take a checkpoint, by Daly's formula (Young's, where pauses are short): the interval at which pauses,
+ * repeated work and restarts together cost the least.
+ *
+ * cost         what was measured; struct_size must be set.
+ * interval_ns  receives the time between two checkpoints, nanoseconds.
+ * lost         may be NULL; receives the part of the time that is lost then. Above 1 nothing gets done.
+ * error        may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  failures come faster than a checkpoint is through, so no interval helps
+ * RECLANE_STATUS_NULL_POINTER, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_checkpoint_advise(const struct reclane_checkpoint_cost *cost,
+                                         uint64_t *interval_ns,
+                                         double *lost,
+                                         struct reclane_error *error);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Restore: a checkpoint that was found whole, what is in it, and servers that start from it.
+ *
+ * Nothing is made before every byte was looked at. The newest checkpoint that is whole is taken; newer ones that are not
+ * are passed over. Servers do the same by themselves with the option checkpoint-restore; this is for programs that want
+ * to know first, or that have a section of their own in the checkpoint.
+ */
+
+/* Finds the newest checkpoint that is whole, and reads every byte of it once.
+ *
+ * directory  the servers' checkpoint-directory, NUL-terminated UTF-8.
+ * epoch      this one and no other; 0: the newest that is whole.
+ * out        receives the handle; NULL is written on failure. Close it with reclane_restore_close().
+ * error      may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  there is none; the message has the reasons against those that are there
+ * RECLANE_STATUS_OS_ERROR          the directory cannot be read
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _FORKED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: while files are read.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_restore_open(const char *directory,
+                                    uint64_t epoch,
+                                    struct reclane_restore **out,
+                                    struct reclane_error *error);
+
+/* What a restore would bring back.
+ *
+ * restore  from reclane_restore_open().
+ * info     receives it; struct_size must be set.
+ * error    may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_restore_describe(const struct reclane_restore *restore,
+                                        struct reclane_restore_info *info,
+                                        struct reclane_error *error);
+
+/* Why a newer checkpoint was passed over.
+ *
+ * restore   from reclane_restore_open().
+ * index     0..reclane_restore_info.refused - 1, newest first.
+ * epoch     may be NULL; receives its epoch.
+ * buffer    receives the reason, always NUL-terminated when capacity is not 0; cut if it does not fit.
+ * capacity  bytes of buffer, the NUL included.
+ * length    may be NULL; receives the bytes of the whole reason without the NUL, also when buffer is too small.
+ * error     may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  there is none with this index
+ * RECLANE_STATUS_BUFFER_TOO_SMALL  the reason and its NUL need more than capacity bytes; call again with *length + 1
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_restore_refused(const struct reclane_restore *restore,
+                                       uint32_t index,
+                                       uint64_t *epoch,
+                                       char *buffer,
+                                       size_t capacity,
+                                       size_t *length,
+                                       struct reclane_error *error);
+
+/* Copies an application section out of the checkpoint.
+ *
+ * restore   from reclane_restore_open().
+ * name      the section's name, NUL-terminated UTF-8.
+ * buffer    receives its bytes; may be NULL when capacity is 0, to ask for the length.
+ * capacity  bytes of buffer.
+ * length    receives the section's bytes, also when buffer is too small.
+ * error     may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  the checkpoint has no section of this name
+ * RECLANE_STATUS_BUFFER_TOO_SMALL  it has more than capacity bytes; nothing was copied
+ * RECLANE_STATUS_OS_ERROR          its file cannot be read any more
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: while the section is read.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_restore_section(const struct reclane_restore *restore,
+                                       const char *name,
+                                       void *buffer,
+                                       size_t capacity,
+                                       size_t *length,
+                                       struct reclane_error *error);
+
+/* Lets servers that are opened with these options start from this checkpoint and no other: sets checkpoint-directory,
+ * checkpoint-restore and checkpoint-restore-epoch. All shards must do so, in any number; rows find their shards.
+ *
+ * restore  from reclane_restore_open().
+ * options  from reclane_options_open().
+ * error    may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_OPTION_TYPE, _OPTION_BOUNDS  the directory is no value of an option
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE  as their names say
+ * Threads: one at a time per options.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_restore_apply(const struct reclane_restore *restore,
+                                     struct reclane_options *options,
+                                     struct reclane_error *error);
+
+/* Closes a restore. Files are left alone. NULL and an already closed handle do nothing.
+ *
+ * Threads: one at a time per restore; no other call on it may be under way.  Blocks: never.
+ */
+void reclane_restore_close(struct reclane_restore *restore);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -308,6 +308,47 @@ public:
     }
 };
 
+// A checkpoint that was found whole; see reclane_restore_open().
+class Restore : public detail::Handle<reclane_restore, reclane_restore_close> {
+public:
+    using Handle::Handle;
+
+    // reclane_restore_open(); epoch 0: the newest that is whole
+    static Result<Restore> open(const std::string& directory, std::uint64_t epoch = 0) noexcept {
+        Result<Restore> result;
+        result.settle(reclane_restore_open(directory.c_str(), epoch, result.place().out(), result.out()));
+        return result;
+    }
+    // reclane_restore_describe()
+    Result<reclane_restore_info> describe() const noexcept {
+        Result<reclane_restore_info> result;
+        result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_restore_info));
+        result.settle(reclane_restore_describe(raw(), &result.place(), result.out()));
+        return result;
+    }
+    // reclane_restore_section()
+    Result<std::string> section(const std::string& name) const {
+        Result<std::string> result;
+        std::size_t length = 0;
+        std::string& bytes = result.place();
+        for (int attempt = 0; attempt < 2; ++attempt) {
+            bytes.resize(length);
+            const Status status =
+                reclane_restore_section(raw(), name.c_str(), bytes.data(), bytes.size(), &length, result.out());
+            result.settle(status);
+            if (status != RECLANE_STATUS_BUFFER_TOO_SMALL)
+                break;
+        }
+        return result;
+    }
+    // reclane_restore_apply()
+    Result<void> apply(Options& options) const noexcept {
+        Result<void> result;
+        result.settle(reclane_restore_apply(raw(), options.raw(), result.out()));
+        return result;
+    }
+};
+
 // A storage engine of the host: derive, override, hand to Server::open(). The methods are called on the server's
 // threads, many at once; `worker` is distinct among concurrent calls and below Options::server_workers(). They answer a
 // reclane_answer. An exception that leaves one becomes RECLANE_ANSWER_INTERNAL_ERROR and the server lives on.
@@ -748,6 +789,37 @@ public:
         result.settle(reclane_client_health(raw(), shard, &result.place(), result.out()));
         return result;
     }
+    // reclane_checkpoint_begin(), without a section of the application
+    Result<std::uint64_t> checkpoint_begin(std::uint32_t flags = 0) const noexcept {
+        return begin(flags, nullptr, nullptr, 0);
+    }
+    // reclane_checkpoint_begin() with a section: any bytes, by name
+    Result<std::uint64_t> checkpoint_begin(const std::string& name, const std::string& bytes,
+                                           std::uint32_t flags = 0) const noexcept {
+        return begin(flags, name.c_str(), bytes.data(), bytes.size());
+    }
+    // reclane_checkpoint_wait(); 0 is 600 s
+    Result<reclane_checkpoint_info> checkpoint_wait(std::uint64_t number,
+                                                    std::uint32_t state = RECLANE_CHECKPOINT_STATE_COMMITTED,
+                                                    std::uint64_t timeout_ms = 0) const noexcept {
+        Result<reclane_checkpoint_info> result;
+        result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_checkpoint_info));
+        result.settle(reclane_checkpoint_wait(raw(), number, state, timeout_ms, &result.place(), result.out()));
+        return result;
+    }
+    // reclane_checkpoint_status()
+    Result<reclane_checkpoint_info> checkpoint_status(std::uint64_t number) const noexcept {
+        Result<reclane_checkpoint_info> result;
+        result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_checkpoint_info));
+        result.settle(reclane_checkpoint_status(raw(), number, &result.place(), result.out()));
+        return result;
+    }
+    // reclane_checkpoint_abort()
+    Result<void> checkpoint_abort(std::uint64_t number) const noexcept {
+        Result<void> result;
+        result.settle(reclane_checkpoint_abort(raw(), number, result.out()));
+        return result;
+    }
     // reclane_client_stats()
     Result<reclane_client_counters> stats() const noexcept {
         Result<reclane_client_counters> result;
@@ -757,6 +829,18 @@ public:
     }
 
 private:
+    Result<std::uint64_t> begin(std::uint32_t flags, const char* name, const void* bytes,
+                                std::size_t count) const noexcept {
+        reclane_checkpoint_request request{};
+        request.struct_size = static_cast<std::uint32_t>(sizeof request);
+        request.flags = flags;
+        request.section_name = name;
+        request.section = bytes;
+        request.section_bytes = count;
+        Result<std::uint64_t> result;
+        result.settle(reclane_checkpoint_begin(raw(), &request, &result.place(), result.out()));
+        return result;
+    }
     template <class F>
     Result<Request> submitted(F&& call) noexcept {
         Result<Request> result;

@@ -236,6 +236,22 @@ impl ControlClient {
         .map(drop)
     }
 
+    /// Hands a letter to another member. It arrives once, or not at all: whoever writes has a deadline of its own. Whether
+    /// the receiver is here.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a letter that is too large, a shard that does not exist, or one from client to client;
+    /// `ControlPlaneUnreachable`.
+    pub fn mail(&self, to: Peer, body: &[u8], timeout: Duration) -> Result<bool> {
+        let body = body.to_vec();
+        self.call(timeout, move |mut stub, session, _| {
+            let request =
+                proto::MailRequest { session: Some(session), to: Some(codec::peer_message(to)), body: body.clone() };
+            async move { stub.mail(request).await }
+        })
+        .map(|reply| !reply.receiver.is_empty())
+    }
+
     /// Asks the control plane whether it is there.
     ///
     /// # Errors

@@ -127,6 +127,11 @@ pub(super) fn notice_message(notice: Notice) -> proto::JoinReply {
             incarnation: incarnation_bytes(incarnation),
             health: health as u32,
         }),
+        Notice::Mail { from, incarnation, body } => Kind::Letter(proto::Letter {
+            from: Some(peer_message(from)),
+            incarnation: incarnation_bytes(incarnation),
+            body: body.to_vec(),
+        }),
         Notice::CaughtUp => Kind::CaughtUp(proto::CaughtUp {}),
     };
     proto::JoinReply { kind: Some(kind) }
@@ -158,6 +163,9 @@ pub(super) fn notice(message: proto::JoinReply) -> Result<Option<Notice>, Refusa
             // A verdict that this version does not know is none.
             None => None,
         },
+        Some(Kind::Letter(m)) => {
+            Some(Notice::Mail { from: peer(m.from)?, incarnation: incarnation(&m.incarnation)?, body: m.body.into() })
+        }
         Some(Kind::CaughtUp(_)) => Some(Notice::CaughtUp),
         Some(Kind::Joined(_)) | None => None,
     })

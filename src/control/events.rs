@@ -1,6 +1,6 @@
 //! The queue between the control thread and the engine's thread that waits for events.
 
-use super::limits::EVENTS_MAX;
+use super::limits::{EVENTS_MAX, MAIL_WAITING_MAX};
 use super::types::Event;
 use crate::sync::{Condvar, Mutex, lock};
 use crate::time;
@@ -26,6 +26,12 @@ impl Events {
     pub(super) fn push(&self, events: impl IntoIterator<Item = Event>) {
         let mut inner = lock(&self.inner);
         for event in events {
+            // Letters may be lost; what changed around the member may not be for their sake.
+            let letters =
+                |queue: &VecDeque<Event>| queue.iter().filter(|event| matches!(event, Event::Mail { .. })).count();
+            if matches!(event, Event::Mail { .. }) && letters(&inner.queue) >= MAIL_WAITING_MAX {
+                continue;
+            }
             // A publication that was not looked at yet stands for all later ones of the same life.
             if matches!(event, Event::LanesPublished { .. }) && inner.queue.back() == Some(&event) {
                 continue;

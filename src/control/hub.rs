@@ -1,6 +1,6 @@
 //! Brings the state machine to life: hands its answers to the calls that wait and its notices to the streams.
 
-use super::limits::NOTICES_MAX;
+use super::limits::{MAIL_WAITING_MAX, NOTICES_MAX};
 use super::messages::{Action, Answer, Input, Notice, SessionId, Ticket};
 use super::session::Plane;
 use crate::sync::{Arc, Mutex, lock};
@@ -86,6 +86,9 @@ impl Hub {
                         None => unclaimed.push(reply),
                     }
                 }
+                // A letter may be lost; nothing else may.
+                Action::Tell(session, Notice::Mail { .. })
+                    if inner.streams.get(&session).is_some_and(|s| s.capacity() + MAIL_WAITING_MAX < NOTICES_MAX) => {}
                 Action::Tell(session, notice) => {
                     let deaf = inner.streams.get(&session).is_some_and(|stream| stream.try_send(notice).is_err());
                     if deaf {

@@ -6,6 +6,10 @@ use core::time::Duration;
 
 /// Largest lane offer. A queue pair's address takes tens of bytes, so this is thousands of lanes.
 pub const OFFER_BYTES_MAX: usize = 256 * 1024;
+/// Largest letter from member to member.
+pub const MAIL_BYTES_MAX: usize = 40 * 1024;
+/// Notices that wait for a member, beyond which letters for it are lost: nobody can fill its memory with them.
+pub const MAIL_WAITING_MAX: usize = 256;
 /// All lane offers together: 4096 clients with 64 shards at 1 KiB each.
 pub const OFFERS_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Lane offers by one publisher: one for each possible peer.

@@ -6,6 +6,7 @@ use super::health::{Health, HealthReport};
 use super::refusal::Refusal;
 use super::types::{Identity, Member, Peer};
 use crate::ids::{Incarnation, ShardId};
+use crate::sync::Arc;
 use crate::time::Tick;
 
 /// One join of one member.
@@ -81,6 +82,13 @@ pub enum Ask {
         /// The caller's own number of the call.
         call: u64,
     },
+    /// Hand a letter to another member.
+    Mail {
+        /// To whom.
+        to: Peer,
+        /// What it says.
+        body: Arc<[u8]>,
+    },
     /// The server lives.
     Beat,
     /// What is known of a shard's health.
@@ -112,7 +120,7 @@ pub enum Answer {
 }
 
 /// What a member's stream says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Somebody is here.
     MemberJoined {
@@ -151,6 +159,15 @@ pub enum Notice {
         incarnation: Incarnation,
         /// What is thought of it.
         health: Health,
+    },
+    /// A letter.
+    Mail {
+        /// By whom.
+        from: Peer,
+        /// Its life.
+        incarnation: Incarnation,
+        /// What it says.
+        body: Arc<[u8]>,
     },
     /// Everything that was so before the join has been told.
     CaughtUp,

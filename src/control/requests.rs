@@ -4,7 +4,7 @@
 
 use super::barriers::Arrival;
 use super::identity::check_name;
-use super::limits::{CLIENTS_MAX, WAITS_PER_MEMBER_MAX};
+use super::limits::{CLIENTS_MAX, MAIL_BYTES_MAX, WAITS_PER_MEMBER_MAX};
 use super::messages::{Answer, Ask, Notice, SessionId, Ticket};
 use super::offers::Offer;
 use super::refusal::{Reason, Refusal};
@@ -13,6 +13,7 @@ use super::types::Peer;
 use super::waits::{Key, Wait, Want};
 use crate::error::Status;
 use crate::ids::{Incarnation, ShardId};
+use crate::sync::Arc;
 use crate::time::Tick;
 
 /// Names in one message; the rest is counted.
@@ -42,6 +43,7 @@ impl Plane {
             Ask::Draining => self.draining(call),
             Ask::WaitReady(shard) => self.wait_ready(call, shard),
             Ask::Barrier { name, participants, call: number } => self.barrier(call, name, participants, number),
+            Ask::Mail { to, body } => self.mail(call, to, body),
             Ask::Beat => self.beat(call),
             Ask::Health(shard) => {
                 self.check_peer(Peer::Server(shard)).map(|()| Some(Answer::Health(self.beats.report(call.now, shard))))
@@ -103,6 +105,28 @@ impl Plane {
         for waiting in self.waits.on(&Key::Lanes(from, to)) {
             self.waits.remove(waiting);
             self.answer(waiting, Answer::Offer(bytes.clone()));
+        }
+        Ok(Some(Answer::Published(receiver)))
+    }
+
+    /// Letters have a server at one end: clients do not write to each other.
+    fn mail(&mut self, call: Call, to: Peer, body: Arc<[u8]>) -> Outcome {
+        self.check_peer(to)?;
+        let from = call.me;
+        if body.len() > MAIL_BYTES_MAX {
+            let message = format!("a letter of {from} has {} bytes; at most {MAIL_BYTES_MAX} are allowed", body.len());
+            return Err(Refusal::new(Status::InvalidArgument, Reason::TooLarge, message));
+        }
+        if !matches!((from, to), (Peer::Server(_), _) | (_, Peer::Server(_))) {
+            let message = format!("{from} cannot write to {to}: one of the two must be a shard");
+            return Err(Refusal::new(Status::InvalidArgument, Reason::WrongState, message));
+        }
+        let Some(incarnation) = self.entry(from).map(|entry| entry.incarnation) else {
+            return Err(Refusal::unknown_session());
+        };
+        let receiver = self.entry(to).map(|entry| entry.incarnation);
+        if let Some(session) = self.names.get(&to).copied() {
+            self.tell(session, Notice::Mail { from, incarnation, body });
         }
         Ok(Some(Answer::Published(receiver)))
     }

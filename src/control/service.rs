@@ -178,6 +178,16 @@ impl Control for Service {
         }
     }
 
+    async fn mail(&self, request: Request<proto::MailRequest>) -> Call<proto::MailReply> {
+        let message = request.into_inner();
+        let ask = Ask::Mail { to: formed(codec::peer(message.to))?, body: message.body.into() };
+        let receiver = match self.ask(message.session, ask, time::now()).await? {
+            Answer::Published(Some(receiver)) => codec::incarnation_bytes(receiver),
+            _ => Vec::new(),
+        };
+        Ok(Response::new(proto::MailReply { receiver }))
+    }
+
     async fn barrier(&self, request: Request<proto::BarrierRequest>) -> Call<proto::BarrierReply> {
         let message = request.into_inner();
         let ask = Ask::Barrier { name: message.name, participants: message.participants, call: message.call };

@@ -287,7 +287,7 @@ impl Plane {
     pub(super) fn tell_others(&mut self, about: Peer, notice: Notice) {
         for (session, entry) in &self.sessions {
             if entry.peer != about {
-                self.out.push(Action::Tell(*session, notice));
+                self.out.push(Action::Tell(*session, notice.clone()));
             }
         }
     }

@@ -5,6 +5,7 @@
 use super::health::Health;
 use super::secret::Secret;
 use crate::ids::{ClientId, Epoch, Incarnation, ShardId};
+use crate::sync::Arc;
 use core::fmt;
 
 /// What all members of one deployment agree on.
@@ -65,7 +66,7 @@ pub struct Member {
 }
 
 /// What changed around a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// `from` published lanes for this member; [`get_lanes`](crate::control::ControlClient::get_lanes) has them.
     LanesPublished {
@@ -95,6 +96,15 @@ pub enum Event {
         incarnation: Incarnation,
         /// What is thought of it.
         health: Health,
+    },
+    /// A letter from another member.
+    Mail {
+        /// By whom.
+        from: Peer,
+        /// Its life.
+        incarnation: Incarnation,
+        /// What it says.
+        body: Arc<[u8]>,
     },
     /// The control plane cannot be reached; data traffic is not concerned.
     ControlPlaneLost,

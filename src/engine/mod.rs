@@ -17,13 +17,17 @@ macro_rules! on_core {
 pub(crate) mod client;
 pub(crate) mod connect;
 mod log;
+mod restore_plan;
 pub(crate) mod server;
 mod store;
 
-pub use client::{Buffer, Client, ClientStats, LaneInfo};
+pub use client::{Buffer, CheckpointStatus, Client, ClientStats, LaneInfo};
+pub use restore_plan::RestorePlan;
 pub use server::{Server, ServerStats};
 pub use store::builtin_store;
 
+pub use crate::checkpoint::cut::State as CheckpointState;
+pub use crate::checkpoint::{Advice, Cost, advise};
 pub use crate::control::{Health, HealthReport};
 pub use crate::lane::LaneState;
 pub use crate::ps::client::{Borrowed, Token};

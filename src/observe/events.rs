@@ -51,6 +51,23 @@ pub const CONTROL_PLANE_LOST: &str = "control_plane_lost";
 /// The control plane is back.
 pub const CONTROL_PLANE_BACK: &str = "control_plane_back";
 
+/// A checkpoint exists.
+pub const CHECKPOINT_COMMITTED: &str = "checkpoint_committed";
+/// A checkpoint came to nothing; `error` says why. Work goes on.
+pub const CHECKPOINT_ABORTED: &str = "checkpoint_aborted";
+/// A shard could not write its part of a checkpoint.
+pub const CHECKPOINT_FAILED: &str = "checkpoint_failed";
+/// A shard's part of a checkpoint is durable.
+pub const CHECKPOINT_FILE: &str = "checkpoint_file";
+/// Checkpoints that nobody needs were removed.
+pub const CHECKPOINT_COLLECTED: &str = "checkpoint_collected";
+/// A checkpoint was passed over in a restore; `why` says what is wrong with it.
+pub const CHECKPOINT_REFUSED: &str = "checkpoint_refused";
+/// A shard starts from a checkpoint.
+pub const CHECKPOINT_RESTORED: &str = "checkpoint_restored";
+/// The deployment was restored under this running shard: it lets nobody in any more and must be started again.
+pub const CHECKPOINT_SUPERSEDED: &str = "checkpoint_superseded";
+
 /// Events did not fit their sink's queue; `count` of them are lost.
 pub const EVENTS_DROPPED: &str = "events_dropped";
 /// An invariant of the library does not hold. Please report it.

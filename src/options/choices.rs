@@ -52,6 +52,28 @@ macro_rules! choice {
 pub(super) use choice;
 
 choice! {
+    /// Whether shards start from a checkpoint.
+    CheckpointRestore {
+        /// Empty.
+        Off = "off",
+        /// From the newest that is whole, if there ever was one.
+        Latest = "latest",
+        /// From one, or not at all.
+        Require = "require",
+    }
+}
+
+choice! {
+    /// What becomes of clients that lived through a restore.
+    CheckpointSurvivors {
+        /// They must open again.
+        Refuse = "refuse",
+        /// They go on.
+        Resume = "resume",
+    }
+}
+
+choice! {
     /// What moves bytes.
     FabricKind {
         /// Processes of one host over shared memory.

@@ -28,8 +28,8 @@ mod value;
 
 pub use bag::{Entry, Options};
 pub use choices::{
-    CommitScheme, DataInOrder, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel,
-    PutTransferMode, RdmaMode, RecoveryPreset, RequestRetry, Side,
+    CheckpointRestore, CheckpointSurvivors, CommitScheme, DataInOrder, FabricKind, GetResponseMode, HashMethod,
+    HugePages, Integrity, LogLevel, PutTransferMode, RdmaMode, RecoveryPreset, RequestRetry, Side,
 };
 pub use document::{help, markdown};
 pub use layout::layout_difference;

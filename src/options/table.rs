@@ -1,8 +1,8 @@
 //! The table.
 
 use super::choices::{
-    CommitScheme, DataInOrder, FabricKind, GetResponseMode, HashMethod, HugePages, Integrity, LogLevel,
-    PutTransferMode, RdmaMode, RecoveryPreset, RequestRetry,
+    CheckpointRestore, CheckpointSurvivors, CommitScheme, DataInOrder, FabricKind, GetResponseMode, HashMethod,
+    HugePages, Integrity, LogLevel, PutTransferMode, RdmaMode, RecoveryPreset, RequestRetry,
 };
 use super::deployment::Digests;
 use super::spec::{Kind, Spec};
@@ -235,8 +235,26 @@ option_table! {
 
     /// How often profile lines are written. 0: never.
     profile_interval_ms: u64 = Spec::milliseconds("rdma-rc-profile-interval-ms", "0", 0);
-    /// Directory of the built-in store's SAVE and LOAD. Empty: they are refused.
+    /// Directory of checkpoints, and of the built-in store's SAVE and LOAD. All shards must see the same files in it. Empty: there are none, and SAVE and LOAD are refused.
     checkpoint_directory: String = Spec::new("checkpoint-directory", "", Kind::Text { max_bytes: 4095 }).server();
+    /// How often shard 0 takes a checkpoint of all shards by itself. 0: only when asked.
+    checkpoint_interval_ms: u64 = Spec::milliseconds("checkpoint-interval-ms", "0", 0).server();
+    /// Checkpoints that are kept, beside older ones that they build on.
+    checkpoint_keep: u32 = Spec::number("checkpoint-keep", "2", 2, 1024).server();
+    /// Every so many checkpoints everything is written; those between have what changed. 1: always everything.
+    checkpoint_full_every: u32 = Spec::number("checkpoint-full-every", "8", 1, 1024).server();
+    /// How long requests may wait for a checkpoint: when shards have not all copied their state by then, it is given up.
+    checkpoint_hold_timeout_ms: u64 = Spec::milliseconds("checkpoint-hold-timeout-ms", "2000", 1).server();
+    /// How long writing a checkpoint may take; also how long a shard that starts waits for shard 0 to choose one.
+    checkpoint_write_timeout_ms: u64 = Spec::milliseconds("checkpoint-write-timeout-ms", "600000", 1).server();
+    /// Threads of a shard that hash and write a checkpoint.
+    checkpoint_writers: u32 = Spec::number("checkpoint-writers", "2", 1, 64).server();
+    /// Whether shards start from a checkpoint. `latest`: from the newest that is whole, or empty when there never was one; `require`: not at all when there is none.
+    checkpoint_restore: CheckpointRestore = Spec::choice("checkpoint-restore", "off", CheckpointRestore::WORDS).server();
+    /// The one epoch to restore. 0: the newest that is whole.
+    checkpoint_restore_epoch: u64 = Spec::number("checkpoint-restore-epoch", "0", 0, u64::MAX).server();
+    /// What becomes of clients that lived through a restore. `refuse`: they must open again, for what they were told after the checkpoint is undone; `resume`: they go on, and requests that they send again are answered as the checkpoint remembers.
+    checkpoint_survivors: CheckpointSurvivors = Spec::choice("checkpoint-survivors", "refuse", CheckpointSurvivors::WORDS).server();
     /// The least important event that is written.
     log_level: LogLevel = Spec::choice("log-level", "info", LogLevel::WORDS);
     /// Where events are written: a file, or `stderr`. Empty: nowhere.

@@ -136,6 +136,11 @@ pub trait Store: Send + Sync + 'static {
         flat: bool,
     ) -> Result<(), RpcStatus>;
 
+    /// The built-in store, which checkpoints know how to copy and fill; another one keeps its state by itself.
+    fn as_builtin(&self) -> Option<&super::BuiltinStore> {
+        None
+    }
+
     /// A word to the store as a whole.
     ///
     /// # Errors

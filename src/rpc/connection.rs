@@ -4,6 +4,7 @@
 use super::Scheme;
 use super::raw::{checksum_foreign, copy_header, load_acquire, store_header};
 use super::signals::Signals;
+use super::window::Window;
 use crate::error::{Error, Layer, Outcome, Result, Status, Verdict};
 use crate::fabric::{
     Access, Completion, Cq, Fabric, Mutant, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, WcStatus,
@@ -36,6 +37,16 @@ pub struct Witness {
     pub incarnation: Incarnation,
     /// Its window for this client.
     pub window: u64,
+}
+
+impl Witness {
+    /// A window that outlives its process, in a checkpoint, has a number that says so and is unique among all processes:
+    /// it is the same witness, whoever holds it.
+    #[must_use]
+    pub fn new(incarnation: Incarnation, window: u64) -> Witness {
+        let lasting = window & Window::LASTING != 0;
+        Witness { incarnation: if lasting { Incarnation(0) } else { incarnation }, window }
+    }
 }
 
 /// What a connection is made of.

@@ -43,6 +43,9 @@ pub struct Window {
 }
 
 impl Window {
+    /// Set in the number of a window that outlives its process.
+    pub const LASTING: u64 = 1 << 63;
+
     /// Nothing executed yet, for a client with so many logical slots.
     #[must_use]
     pub fn new(number: u64, slots: u32) -> Window {
@@ -88,6 +91,27 @@ impl Window {
                 Err(now) => word = now,
             }
         }
+    }
+
+    /// Slots, and the entries that were used: slot, word and result. Meaningful when nothing is being executed.
+    #[must_use]
+    pub fn export(&self) -> (u32, Vec<(u32, u64, u64)>) {
+        let used = (0_u32..).zip(self.entries.iter()).filter_map(|(slot, entry)| {
+            // Acquire: pairs with the Release in `settle`.
+            let word = entry.word.load(Ordering::Acquire);
+            (word & STATE_BITS == DONE).then(|| (slot, word, entry.result.load(Ordering::Relaxed)))
+        });
+        (u32::try_from(self.entries.len()).unwrap_or(u32::MAX), used.collect())
+    }
+
+    /// Takes over an entry of [`Window::export`]. False: it is none. Before anybody claims.
+    #[must_use]
+    pub fn import(&self, (slot, word, result): (u32, u64, u64)) -> bool {
+        let Some(entry) = self.entries.get(slot as usize).filter(|_| word & STATE_BITS == DONE) else { return false };
+        entry.result.store(result, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `claim`.
+        entry.word.store(word, Ordering::Release);
+        true
     }
 
     /// The claimed request was executed.
@@ -136,6 +160,21 @@ mod tests {
         assert_eq!(window.claim(first), Claim::Obsolete);
         window.settle(next, 0, 0);
         assert_eq!(window.claim(next), Claim::Done(0, 0));
+    }
+
+    #[test]
+    fn what_is_exported_answers_repetitions_elsewhere_and_what_was_not_finished_is_executed() {
+        let window = Window::new(7, 4);
+        let (done, open) = (identity(1, 3), identity(2, 9));
+        assert_eq!((window.claim(done), window.claim(open)), (Claim::Execute, Claim::Execute));
+        window.settle(done, 0, 41);
+        let (slots, entries) = window.export();
+        let other = Window::new(7, slots);
+        assert!(entries.iter().all(|entry| other.import(*entry)));
+        assert_eq!(other.claim(done), Claim::Done(0, 41));
+        assert_eq!(other.claim(identity(1, 2)), Claim::Obsolete);
+        assert_eq!(other.claim(open), Claim::Execute);
+        assert!(!other.import((4, entries[0].1, 0)) && !other.import((0, 1, 0)));
     }
 
     #[test]

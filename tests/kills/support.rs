@@ -142,6 +142,13 @@ impl Process {
         at
     }
 
+    /// Waits until it ends by itself. True: by SIGKILL.
+    #[allow(dead_code)] // for tests/checkpoint, which shares this file
+    pub fn ends(&mut self) -> bool {
+        use std::os::unix::process::ExitStatusExt;
+        self.child.wait().expect("it ends").signal() == Some(libc::SIGKILL)
+    }
+
     pub fn holdings(&self) -> Holdings {
         Holdings::of(&self.pid().to_string())
     }

@@ -172,9 +172,24 @@ pub fn doors(source: &Source) -> Vec<String> {
 }
 
 /// Files that hold state machines and codecs.
-const PURE: &[&str] = &["src/wire/", "src/control/session", "src/lane/state"];
+const PURE: &[&str] = &[
+    "src/wire/",
+    "src/control/session",
+    "src/lane/state",
+    "src/checkpoint/format/",
+    "src/checkpoint/cut/",
+    "src/checkpoint/manifest",
+    "src/checkpoint/advise",
+];
 /// Files without `unsafe`.
-const NO_UNSAFE: &[&str] = &["src/wire/", "src/options/", "src/control/session", "src/lane/state"];
+const NO_UNSAFE: &[&str] = &[
+    "src/wire/",
+    "src/options/",
+    "src/control/session",
+    "src/lane/state",
+    "src/checkpoint/format/",
+    "src/checkpoint/cut/",
+];
 
 /// Pure files decide and never act.
 pub fn purity(source: &Source) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! The `reclane` command.
 
 mod bench;
+mod checkpoint;
 mod deployment;
 mod doctor;
 mod flags;
@@ -29,6 +30,7 @@ enum Action {
     /// Measure requests beside what this machine can do at best, as ratios taken in one run.
     Bench(bench::report::Arguments),
     Simulate(simulate::Arguments),
+    Checkpoint(checkpoint::Arguments),
     /// What `bench` starts its other processes as.
     #[command(name = bench::CHILD_COMMAND, hide = true)]
     Child {
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Action::Doctor(arguments) => doctor::run(&arguments),
         Action::Bench(arguments) => finish(bench::report::run(&arguments)),
         Action::Simulate(arguments) => simulate::run(&arguments),
+        Action::Checkpoint(arguments) => checkpoint::run(&arguments),
         Action::Child { role, cpu, rest } => finish(bench::child(&role, cpu.parse().ok(), &rest)),
         Action::Version => {
             println!("reclane {} wire {}", env!("CARGO_PKG_VERSION"), reclane::wire::WIRE_VERSION);

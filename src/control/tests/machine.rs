@@ -51,7 +51,7 @@ impl Desk {
                     self.answers.insert(*ticket, answer.clone());
                 }
                 Action::Tell(session, notice) => {
-                    self.notices.get_mut(session).expect("told after its end or before its start").push(*notice);
+                    self.notices.get_mut(session).expect("told after its end or before its start").push(notice.clone());
                 }
                 Action::End(session) => {
                     self.live.remove(session);

@@ -21,13 +21,34 @@ fn members_join_find_each_other_and_leave() {
     c_joined.probe(LONG).unwrap();
     c_joined.leave();
     let left = Event::MemberLeft { peer: Peer::Client(ClientId(3)), incarnation: c.incarnation, died: false };
-    await_event(&a, left);
+    await_event(&a, left.clone());
     await_event(&b, left);
     assert_error(
         a.get_lanes(Peer::Client(ClientId(3)), Duration::from_millis(10)),
         Status::StartupTimeout,
         &["client 3", "has not joined", " ms"],
     );
+}
+
+#[test]
+fn letters_arrive_in_order_with_their_writer_and_a_shard_is_at_one_end() {
+    let plane = plane(2);
+    let (shard, writer, other) = (join(&plane, 2, &server(0)), client(3), client(4));
+    let (from, to) = (join(&plane, 2, &writer), join(&plane, 2, &other));
+    for body in [&b"one"[..], b"two", b""] {
+        assert!(from.mail(shard.me(), body, LONG).unwrap(), "the shard is here");
+    }
+    let mail = |body: &[u8]| Event::Mail { from: from.me(), incarnation: writer.incarnation, body: body.into() };
+    for body in [&b"one"[..], b"two", b""] {
+        await_event(&shard, mail(body));
+    }
+    assert!(shard.mail(to.me(), b"back", LONG).unwrap());
+    let large = vec![7; limits::MAIL_BYTES_MAX + 1];
+    assert!(shard.mail(to.me(), &large[1..], LONG).unwrap(), "the largest");
+    assert_error(shard.mail(to.me(), &large, LONG), Status::InvalidArgument, &["40961 bytes"]);
+    assert_error(from.mail(to.me(), b"x", LONG), Status::InvalidArgument, &["one of the two must be a shard"]);
+    assert_error(from.mail(Peer::Server(ShardId(9)), b"x", LONG), Status::InvalidArgument, &["no shard 9"]);
+    assert!(!from.mail(Peer::Server(ShardId(1)), b"x", LONG).unwrap(), "nobody is here by that name");
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn a_restart_repeats_no_news() {
     assert_eq!(view.lost(), None);
     assert!(!view.joined(Incarnation(101)));
     for notice in [Notice::CaughtUp, here(B, ONE), here(A, ONE), Notice::ServerReady(ShardId(0)), published(1)] {
-        assert_eq!(view.notice(NOW, notice), [], "{notice:?}");
+        assert_eq!(view.notice(NOW, notice.clone()), [], "{notice:?}");
     }
     assert_eq!(view.back(false), Some(Event::ControlPlaneBack));
     let news = Event::LanesPublished { from: A, incarnation: ONE };

@@ -1,5 +1,6 @@
 //! A client over one fabric.
 
+use super::checkpoint::Notes;
 use super::listen::{listen, look_after};
 use super::mend::{Mender, News};
 use super::open::{channels, join, ps_options, router};
@@ -46,6 +47,8 @@ pub(super) struct Shared<F: Fabric> {
     pub(super) settings: Settings,
     /// Every buffer of this client: a rebuilt lane's peer must reach them too.
     pub(super) buffers: Mutex<Vec<F::Region>>,
+    /// What shard 0 says of checkpoints.
+    pub(super) notes: Notes,
     /// Last, so that lanes go before the fabric that made them.
     pub(super) fabric: F,
 }
@@ -77,6 +80,7 @@ impl<F: Fabric> Core<F> {
             news: Mutex::default(),
             settings: settings.clone(),
             buffers: Mutex::default(),
+            notes: Notes::default(),
             fabric,
         });
         let control = Arc::new(control);
@@ -149,6 +153,14 @@ impl<F: Fabric> Core<F> {
     pub(super) fn command(&self, command: &Command) -> Result<()> {
         self.open_for_use()?;
         self.ps().command(command)
+    }
+
+    pub(super) fn control(&self) -> Option<Arc<ControlClient>> {
+        lock(&self.session).as_ref().map(|session| Arc::clone(&session.control))
+    }
+
+    pub(super) fn notes(&self) -> &Notes {
+        &self.shared.notes
     }
 
     pub(super) fn barrier(&self, name: &str, participants: u32, timeout: Duration) -> Result<()> {
@@ -286,7 +298,7 @@ impl<F: Fabric> Core<F> {
 }
 
 #[cold]
-fn closed() -> Box<Error> {
+pub(super) fn closed() -> Box<Error> {
     Error::new(Status::Closed, "the client was shut down")
 }
 

@@ -33,6 +33,9 @@ pub(super) fn listen<F: Fabric>(shared: &Shared<F>, control: &ControlClient) {
 fn hear<F: Fabric>(shared: &Shared<F>, event: Event) {
     match event {
         Event::MemberLeft { peer: Peer::Server(shard), incarnation, died } => {
+            if shard == ShardId(0) {
+                shared.notes.leader_lost();
+            }
             tell(shared, News::Down(shard.0));
             fail(shared, shard, incarnation, if died { DirtyReason::PeerGone } else { DirtyReason::PeerLeft });
         }
@@ -60,10 +63,15 @@ fn hear<F: Fabric>(shared: &Shared<F>, event: Event) {
         }
         Event::ServerReady(shard) => tell(shared, News::Up(shard.0)),
         Event::LanesPublished { from: Peer::Server(shard), .. } => tell(shared, News::Answered(shard.0)),
+        Event::Mail { from: Peer::Server(ShardId(0)), body, .. } => shared.notes.hear(&body),
         // Reported where they are noticed; data traffic is not concerned.
-        Event::ControlPlaneLost => tell(shared, News::Board(false)),
+        Event::ControlPlaneLost => {
+            // It is in the process of shard 0.
+            shared.notes.leader_lost();
+            tell(shared, News::Board(false));
+        }
         Event::ControlPlaneBack => tell(shared, News::Board(true)),
-        Event::MemberLeft { .. } | Event::LanesPublished { .. } => {}
+        Event::MemberLeft { .. } | Event::LanesPublished { .. } | Event::Mail { .. } => {}
     }
 }
 

@@ -389,7 +389,7 @@ impl<F: Fabric> Mender<F> {
                         responses: slots,
                         staging,
                         remote: end.region,
-                        witness: Witness { incarnation: answer.incarnation, window: answer.window },
+                        witness: Witness::new(answer.incarnation, answer.window),
                     };
                     Connection::probe(parts, nonce)
                 });

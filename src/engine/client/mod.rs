@@ -1,6 +1,7 @@
 //! The client: one handle per process, or several; each with lanes of its own to every shard.
 
 mod buffer;
+mod checkpoint;
 mod core;
 mod listen;
 pub(crate) mod mend;
@@ -9,10 +10,12 @@ mod open;
 
 pub use buffer::Buffer;
 use buffer::Memory;
+pub use checkpoint::CheckpointStatus;
 
 use self::core::Core;
 use super::log::sink;
 use super::{Request, Token};
+use crate::checkpoint::cut::State as CheckpointState;
 use crate::control::HealthReport;
 #[cfg(not(feature = "verbs"))]
 use crate::error::Error;
@@ -262,6 +265,39 @@ impl Client {
     /// `InvalidArgument` when there is no such shard; `Closed`.
     pub fn health(&self, shard: u32) -> Result<HealthReport> {
         on_core!(&self.face, core => core.health(shard))
+    }
+
+    /// Asks shard 0 for a checkpoint of all shards; its number. `full`: everything is written, changed or not. `section`:
+    /// the caller's own bytes, by name, as part of it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a section that is too large; `ShardUnreachable`; `ControlPlaneUnreachable`; `Closed`.
+    pub fn checkpoint_begin(&self, full: bool, section: Option<(String, Vec<u8>)>) -> Result<u64> {
+        on_core!(&self.face, core => core.checkpoint_begin(full, section))
+    }
+
+    /// How far a checkpoint is, as far as this client has heard.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a number that is none of this client's, or one of long ago.
+    pub fn checkpoint_status(&self, number: u64) -> Result<CheckpointStatus> {
+        on_core!(&self.face, core => core.checkpoint_status(number))
+    }
+
+    /// Waits until a checkpoint is so far.
+    ///
+    /// # Errors
+    /// `CheckpointAborted` with the reason; `Busy` when it is not so far in time; as [`Client::checkpoint_status`].
+    pub fn checkpoint_wait(&self, number: u64, least: CheckpointState, timeout: Duration) -> Result<CheckpointStatus> {
+        on_core!(&self.face, core => core.checkpoint_wait(number, least, timeout))
+    }
+
+    /// Gives a checkpoint up, unless its manifest is being written already.
+    ///
+    /// # Errors
+    /// As [`Client::checkpoint_begin`].
+    pub fn checkpoint_abort(&self, number: u64) -> Result<()> {
+        on_core!(&self.face, core => core.checkpoint_abort(number))
     }
 
     /// What the client has now.

@@ -96,7 +96,7 @@ impl<F: Fabric> Offered<F> {
                 responses: slots.clone(),
                 staging: staging.clone(),
                 remote: theirs.region,
-                witness: Witness { incarnation: answer.incarnation, window: answer.window },
+                witness: Witness::new(answer.incarnation, answer.window),
             });
         }
         own.answers = answer.incarnation;

@@ -7,6 +7,7 @@ use crate::control::{ControlClient, Peer};
 use crate::engine::connect::{Completions, EndOf, decode_offer};
 use crate::error::{Error, Result, Status};
 use crate::fabric::Fabric;
+use crate::options::CheckpointSurvivors;
 use crate::rpc::Scheme;
 use crate::sync::{Arc, lock};
 use crate::time::now;
@@ -49,6 +50,15 @@ fn handshake<F: Fabric>(shared: &Shared<F>, control: &ControlClient, guest: &Gue
     if offer.incarnation != guest.incarnation {
         // Another process took the number over; its own event follows.
         return Err(Error::new(Status::DeploymentMismatch, "the offer is not of the process that published it"));
+    }
+    let survivor = offer.answers.0 != 0 && offer.answers != shared.incarnation;
+    if survivor && shared.restored != 0 && shared.settings.checkpoint_survivors == CheckpointSurvivors::Refuse {
+        let message = format!(
+            "this shard was restored from checkpoint {}, and the client has seen what came after it: it must open again, or \
+             the server allow checkpoint-survivors=resume",
+            shared.restored
+        );
+        return Err(Error::new(Status::StaleEpoch, message));
     }
     let host = Host {
         fabric: &shared.fabric,

@@ -1,6 +1,7 @@
 //! A shard over one fabric.
 
 use super::ServerStats;
+use super::checkpoint::{self, Hold, Lead, Post, SavedWindow, restore};
 use super::guests::Guests;
 use super::listen::listen;
 use super::poller::{IdlePolicy, Mailbox, Outlets, Poller, Station};
@@ -10,12 +11,14 @@ use crate::engine::{fresh_incarnation, host_name, identity};
 use crate::error::{Error, Result, Status};
 use crate::fabric::Fabric;
 use crate::ids::{ClientId, Incarnation, ShardId};
-use crate::options::Settings;
+use crate::options::{CheckpointSurvivors, Settings};
 use crate::ps::{Handler, HandlerCounts, Scratch, Store};
+use crate::rpc::Window;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
 use crate::thread::start;
 use crate::time::{now, pause};
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::thread::JoinHandle;
 
 /// How long a stopping shard tries to tell the others: they see it leave in any case.
@@ -24,6 +27,7 @@ const DRAINING_TIMEOUT: Duration = Duration::from_secs(1);
 const HANDLER_BUSY: &str = "a handler has not returned yet; call stop again";
 const GUEST_BUSY: &str =
     "a client that was being let in does not answer and will be given up within 10 s; call stop again";
+const CHECKPOINT_BUSY: &str = "a checkpoint is being written; call stop again";
 /// Between two looks at threads that are asked to end.
 const STOP_LOOK: Duration = Duration::from_millis(1);
 
@@ -36,6 +40,14 @@ pub(super) struct Shared<F: Fabric> {
     pub(super) guests: Guests<F>,
     worker_counts: Vec<Mutex<HandlerCounts>>,
     pub(super) closing: AtomicBool,
+    /// Where threads rest while a checkpoint is cut.
+    pub(super) hold: Arc<Hold>,
+    /// The checkpoint that this shard started from; 0: none.
+    pub(super) restored: u64,
+    /// Shard 0's word on what is restored, which this shard has started by, is still among the events.
+    pub(super) told: AtomicBool,
+    /// The deployment was restored while this shard ran on: it is of a world that is undone.
+    pub(super) superseded: AtomicBool,
     /// The control plane is gone for now.
     pub(super) plane_lost: AtomicBool,
     /// Last, so that lanes go before the fabric that made them.
@@ -43,6 +55,14 @@ pub(super) struct Shared<F: Fabric> {
 }
 
 impl<F: Fabric> Shared<F> {
+    /// What all threads have done, as far as they have said.
+    pub(super) fn counts(&self) -> HandlerCounts {
+        let mut sum = HandlerCounts::default();
+        self.mailboxes.iter().for_each(|mailbox| add(&mut sum, &mailbox.stats().handled));
+        self.worker_counts.iter().for_each(|counts| add(&mut sum, &lock(counts)));
+        sum
+    }
+
     /// The poll thread and scanner that own a lane: neighbouring lanes go to different threads.
     pub(super) fn home(&self, client: ClientId, lane: u32) -> (usize, usize) {
         let threads = self.mailboxes.len();
@@ -58,6 +78,9 @@ struct Running<F: Fabric> {
     workers: Vec<JoinHandle<()>>,
     queues: Vec<Arc<Queue<F>>>,
     events: Option<JoinHandle<()>>,
+    /// The threads that take checkpoints.
+    checkpoints: Vec<JoinHandle<()>>,
+    post: Post,
     control: Arc<ControlClient>,
     draining: bool,
 }
@@ -98,10 +121,16 @@ impl<F: Fabric> Core<F> {
         };
         let (host, port) = (&settings.control_plane_host, settings.control_plane_port);
         let control = Arc::new(ControlClient::join(host, port, deadline.remaining(), &identity, &member)?);
+        let restored = restore(&settings, &control, &*store)?;
+        let guests = guests(&settings, restored.windows)?;
         let shared = Arc::new(Shared {
             mailboxes: mailboxes(&fabric, &settings)?,
             incarnation,
-            guests: Guests::new(),
+            guests,
+            hold: Arc::default(),
+            restored: restored.epoch,
+            told: AtomicBool::new(settings.shard_id != checkpoint::LEADER.0),
+            superseded: AtomicBool::new(false),
             worker_counts: (0..=settings.get_workers).map(|_| Mutex::default()).collect(),
             closing: AtomicBool::new(false),
             plane_lost: AtomicBool::new(false),
@@ -109,7 +138,7 @@ impl<F: Fabric> Core<F> {
             fabric,
         });
         let core = Core {
-            running: Mutex::new(Some(run(&shared, &store, &control)?)),
+            running: Mutex::new(Some(run(&shared, &store, &control, restored.damaged)?)),
             shared,
             plane: Mutex::new(plane),
             plane_port,
@@ -168,15 +197,19 @@ impl<F: Fabric> Core<F> {
         self.shared.closing.store(true, Ordering::Relaxed);
         running.control.wake();
         self.shared.mailboxes.iter().for_each(|mailbox| mailbox.stop());
+        self.shared.hold.end();
+        running.post.close();
         wait_for(&running.pollers, deadline, HANDLER_BUSY)?;
         running.queues.iter().for_each(|queue| queue.close());
         wait_for(&running.workers, deadline, HANDLER_BUSY)?;
         wait_for(running.events.as_slice(), deadline, GUEST_BUSY)?;
-        if let Some(Running { pollers, workers, events, control, .. }) = guard.take() {
-            for thread in pollers.into_iter().chain(workers).chain(events) {
+        wait_for(&running.checkpoints, deadline, CHECKPOINT_BUSY)?;
+        if let Some(Running { pollers, workers, events, checkpoints, post, control, .. }) = guard.take() {
+            for thread in pollers.into_iter().chain(workers).chain(events).chain(checkpoints) {
                 // A panic of a thread was reported by its own hook; there is nothing left to save here.
                 let _ = thread.join();
             }
+            drop(post);
             if let Some(control) = Arc::into_inner(control) {
                 control.leave();
             }
@@ -239,8 +272,29 @@ fn mailboxes<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Vec<Arc<Mailb
     Ok(all)
 }
 
+/// Who is known before anybody has come: the clients of a restored world.
+fn guests<F: Fabric>(settings: &Settings, windows: Vec<SavedWindow>) -> Result<Guests<F>> {
+    let lasting = checkpoint::catalog(settings).is_some();
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Error::new(Status::OsError, format!("no random number for a window: {error}")))?;
+    let random = u64::from_le_bytes(bytes) | Window::LASTING;
+    let guests = Guests::new(if lasting { random } else { 1 });
+    if settings.checkpoint_survivors == CheckpointSurvivors::Resume {
+        for SavedWindow { client, incarnation, window } in windows {
+            guests.remember(client, incarnation, window, now());
+        }
+    }
+    Ok(guests)
+}
+
 /// Starts all threads.
-fn run<F: Fabric>(shared: &Arc<Shared<F>>, store: &Arc<dyn Store>, control: &Arc<ControlClient>) -> Result<Running<F>> {
+fn run<F: Fabric>(
+    shared: &Arc<Shared<F>>,
+    store: &Arc<dyn Store>,
+    control: &Arc<ControlClient>,
+    damaged: BTreeSet<u64>,
+) -> Result<Running<F>> {
     let settings = &shared.settings;
     let shard = u16::try_from(settings.shard_id).unwrap_or(u16::MAX);
     let handler = Handler::new(Arc::clone(store), shard, settings.max_kv_num_per_request);
@@ -252,12 +306,14 @@ fn run<F: Fabric>(shared: &Arc<Shared<F>>, store: &Arc<dyn Store>, control: &Arc
         workers: Vec::new(),
         queues: gets.iter().chain(&commands).cloned().collect(),
         events: None,
+        checkpoints: Vec::new(),
+        post: Post::new(settings, control),
         control: Arc::clone(control),
         draining: false,
     };
     let idle = IdlePolicy { spins: settings.poll_spin_iterations, yields: settings.poll_yield_iterations };
     for (index, mailbox) in (0_u32..).zip(&shared.mailboxes) {
-        let outlets = Outlets { gets: gets.clone(), commands: commands.clone() };
+        let outlets = Outlets { gets: gets.clone(), commands: commands.clone(), hold: Arc::clone(&shared.hold) };
         let poller = Poller::new(Arc::clone(mailbox), handler.clone(), index, outlets, idle);
         running.pollers.push(start(&format!("reclane-poll-{index}"), move || poller.run())?);
     }
@@ -267,8 +323,14 @@ fn run<F: Fabric>(shared: &Arc<Shared<F>>, store: &Arc<dyn Store>, control: &Arc
         let body = move || work(&queue, &shared, &handler, worker, index);
         running.workers.push(start(&format!("reclane-work-{index}"), body)?);
     }
-    let (heard, speaker) = (Arc::clone(shared), Arc::clone(control));
-    running.events = Some(start("reclane-events", move || listen(&heard, &speaker))?);
+    if let Some(member) = checkpoint::Member::new(shared, store, running.post.clone()) {
+        running.checkpoints.push(start("reclane-ckpt", move || member.run())?);
+    }
+    if let Some(lead) = Lead::new(settings, shared.incarnation, running.post.clone(), damaged) {
+        running.checkpoints.push(start("reclane-ckpt-lead", move || lead.run())?);
+    }
+    let (heard, speaker, post) = (Arc::clone(shared), Arc::clone(control), running.post.clone());
+    running.events = Some(start("reclane-events", move || listen(&heard, &speaker, &post))?);
     Ok(running)
 }
 
@@ -276,6 +338,7 @@ fn work<F: Fabric>(queue: &Queue<F>, shared: &Shared<F>, handler: &Handler, work
     let mut scratch = Scratch::new(worker);
     while let Some(job) = queue.pop() {
         // Requests of a lane that is down are not worth executing: its client sends them again, or has given them up.
+        let _inside = Handler::is_slow(&job.header).then(|| shared.hold.command());
         while job.lane.is_usable() || !fenced(shared, &job) {
             if handler.execute(&job.lane, job.slot, &job.header, &mut scratch) {
                 break;

@@ -52,6 +52,8 @@ type ByProcess<F> = HashMap<(ClientId, Incarnation), Arc<Guest<F>>>;
 pub(crate) struct Guests<F: crate::fabric::Fabric> {
     all: Mutex<ByProcess<F>>,
     next_window: AtomicU64,
+    /// Set in the number of each window where windows outlive the process.
+    lasting: u64,
     queue: Mutex<Handshakes<F>>,
 }
 
@@ -61,11 +63,36 @@ struct Handshakes<F: crate::fabric::Fabric> {
     waiting: VecDeque<Arc<Guest<F>>>,
 }
 
+impl<F: crate::fabric::Fabric> Guest<F> {
+    fn new(client: ClientId, incarnation: Incarnation, window: Arc<Window>) -> Guest<F> {
+        let (known, ends, live) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let lanes = Mutex::new(GuestLanes { known, ends, live, admitted: false });
+        Guest { client, incarnation, window, lanes, turn: Mutex::default() }
+    }
+}
+
 impl<F: crate::fabric::Fabric> Guests<F> {
-    pub(super) fn new() -> Guests<F> {
+    /// Remembers a client of a restored world. It may come back within the lease.
+    pub(super) fn remember(&self, client: ClientId, incarnation: Incarnation, window: Arc<Window>, now: Tick) {
+        let guest = Guest::new(client, incarnation, window);
+        lock(&guest.turn).gone = Some(now);
+        lock(&self.all).insert((client, incarnation), Arc::new(guest));
+    }
+
+    /// What is remembered of each client, those included that have vanished.
+    pub(super) fn export<T>(&self, mut of: impl FnMut(ClientId, Incarnation, &Window) -> T) -> Vec<T> {
+        let mut guests: Vec<Arc<Guest<F>>> = lock(&self.all).values().cloned().collect();
+        guests.sort_unstable_by_key(|guest| (guest.client, guest.incarnation.0));
+        guests.iter().map(|guest| of(guest.client, guest.incarnation, &guest.window)).collect()
+    }
+
+    /// Nobody. `first` is the first window's number, with [`Window::LASTING`] and random where windows outlive the
+    /// process.
+    pub(super) fn new(first: u64) -> Guests<F> {
         Guests {
             all: Mutex::default(),
-            next_window: AtomicU64::new(1),
+            next_window: AtomicU64::new(first),
+            lasting: first & Window::LASTING,
             queue: Mutex::new(Handshakes { running: 0, waiting: VecDeque::new() }),
         }
     }
@@ -76,15 +103,8 @@ impl<F: crate::fabric::Fabric> Guests<F> {
         let guest = {
             let mut all = lock(&self.all);
             let fresh = || {
-                let number = self.next_window.fetch_add(1, Ordering::Relaxed);
-                let (known, ends, live) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-                Arc::new(Guest {
-                    client,
-                    incarnation,
-                    window: Arc::new(Window::new(number, slots)),
-                    lanes: Mutex::new(GuestLanes { known, ends, live, admitted: false }),
-                    turn: Mutex::default(),
-                })
+                let number = self.next_window.fetch_add(1, Ordering::Relaxed) | self.lasting;
+                Arc::new(Guest::new(client, incarnation, Arc::new(Window::new(number, slots))))
             };
             Arc::clone(all.entry((client, incarnation)).or_insert_with(fresh))
         };

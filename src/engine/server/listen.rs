@@ -1,11 +1,13 @@
 //! The thread of a shard that hears who comes and goes, and looks after its clients' lanes.
 
 use super::accept::{FORSAKEN_AFTER, serve};
+use super::checkpoint::{LEADER, Post, refuse_lone_restart, supersedes};
 use super::core::Shared;
 use crate::control::{ControlClient, Event, Peer};
 use crate::engine::connect::geometry;
 use crate::fabric::Fabric;
 use crate::ids::{ClientId, Incarnation};
+use crate::options::CheckpointRestore;
 use crate::sync::{Arc, Ordering};
 use crate::thread::start;
 use crate::time::{Tick, now};
@@ -33,7 +35,7 @@ impl Look {
 }
 
 /// Until the shard stops.
-pub(super) fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
+pub(super) fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>, post: &Post) {
     let mut admissions: Vec<JoinHandle<()>> = Vec::new();
     let settings = &shared.settings;
     let (least, most) = (settings.lane_rebuild_poll_ms, settings.lane_rebuild_poll_max_ms);
@@ -51,6 +53,14 @@ pub(super) fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlCl
                 shared.guests.leave(client, incarnation, died.then(now));
                 shared.mailboxes.iter().for_each(|mailbox| mailbox.drop_client(client, incarnation));
             }
+            Some(Event::LanesPublished { from: Peer::Server(LEADER), .. }) => supersede(shared, control),
+            Some(Event::Mail { from, body, .. }) => post.deliver(from, &body),
+            Some(Event::MemberLeft { peer: Peer::Server(shard), .. }) => {
+                post.left(shard);
+                if settings.shard_id == LEADER.0 && !settings.checkpoint_directory.is_empty() {
+                    refuse_lone_restart(control, shard);
+                }
+            }
             Some(Event::ControlPlaneLost) => shared.plane_lost.store(true, Ordering::Relaxed),
             Some(Event::ControlPlaneBack) => shared.plane_lost.store(false, Ordering::Relaxed),
             Some(_) | None => {}
@@ -67,6 +77,25 @@ pub(super) fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlCl
     }
 }
 
+/// Shard 0 says which checkpoint is restored. It says so to shards that start; one that runs is of the world before.
+fn supersede<F: Fabric>(shared: &Shared<F>, control: &ControlClient) {
+    let settings = &shared.settings;
+    if settings.checkpoint_restore != CheckpointRestore::Off && shared.told.swap(false, Ordering::Relaxed) {
+        // The word that this shard itself has started by.
+        return;
+    }
+    if supersedes(control) && !shared.superseded.swap(true, Ordering::Relaxed) {
+        crate::event!(
+            crate::observe::Level::ERROR,
+            crate::observe::events::CHECKPOINT_SUPERSEDED,
+            shard = settings.shard_id
+        );
+        for guest in shared.guests.present() {
+            shared.mailboxes.iter().for_each(|mailbox| mailbox.drop_client(guest.client, guest.incarnation));
+        }
+    }
+}
+
 /// Handshakes with a client on a thread of its own, so that a stopped one holds up nobody.
 fn knock<F: Fabric>(
     shared: &Arc<Shared<F>>,
@@ -75,6 +104,9 @@ fn knock<F: Fabric>(
     incarnation: Incarnation,
     admissions: &mut Vec<JoinHandle<()>>,
 ) {
+    if shared.superseded.load(Ordering::Relaxed) {
+        return;
+    }
     let g = geometry(&shared.settings);
     let Some(guest) = shared.guests.knock(client, incarnation, g.lanes.saturating_mul(g.slots)) else {
         return;

@@ -1,6 +1,7 @@
 //! A poll thread: owns lanes, finds committed requests, executes them or hands them to workers, and backs off when
 //! there is nothing to do.
 
+use super::checkpoint::Hold;
 use super::queue::{Job, Queue};
 use crate::fabric::{Fabric, Waker};
 use crate::ids::{ClientId, Incarnation};
@@ -34,6 +35,7 @@ struct Inbox<F: Fabric> {
     add: Vec<(usize, Arc<ServerLane<F>>)>,
     drop: Vec<(ClientId, Incarnation)>,
     retire: Vec<(ClientId, Incarnation, u32, u32)>,
+    rest: bool,
     stop: bool,
 }
 
@@ -63,7 +65,13 @@ impl<F: Fabric> Mailbox<F> {
             stations,
             waker,
             news: AtomicBool::new(false),
-            inbox: Mutex::new(Inbox { add: Vec::new(), drop: Vec::new(), retire: Vec::new(), stop: false }),
+            inbox: Mutex::new(Inbox {
+                add: Vec::new(),
+                drop: Vec::new(),
+                retire: Vec::new(),
+                rest: false,
+                stop: false,
+            }),
             counters: Counters::default(),
             counts: Mutex::new(HandlerCounts::default()),
         }
@@ -89,6 +97,11 @@ impl<F: Fabric> Mailbox<F> {
     /// Takes all lanes of a client's process away.
     pub(super) fn drop_client(&self, client: ClientId, incarnation: Incarnation) {
         self.post(|inbox| inbox.drop.push((client, incarnation)));
+    }
+
+    /// Lets the thread rest between two requests while the gate is shut.
+    pub(super) fn rest(&self) {
+        self.post(|inbox| inbox.rest = true);
     }
 
     /// Ends the thread after what was committed by then.
@@ -122,6 +135,8 @@ pub(super) struct Outlets<F: Fabric> {
     pub(super) gets: Option<Arc<Queue<F>>>,
     /// Commands, unless this is the only thread.
     pub(super) commands: Option<Arc<Queue<F>>>,
+    /// Where the thread rests when it is told to.
+    pub(super) hold: Arc<Hold>,
 }
 
 /// Longest sleep of an idle thread: it looks after lanes whose peers vanished.
@@ -306,11 +321,12 @@ impl<F: Fabric> Poller<F> {
         if !self.mailbox.news.swap(false, Ordering::Acquire) {
             return;
         }
-        let stop;
+        let (stop, rest);
         let (add, drop, retire) = {
             let mut inbox = lock(&self.mailbox.inbox);
-            stop = inbox.stop;
+            (stop, rest) = (inbox.stop, inbox.rest);
             let inbox = &mut *inbox;
+            inbox.rest = false;
             (core::mem::take(&mut inbox.add), core::mem::take(&mut inbox.drop), core::mem::take(&mut inbox.retire))
         };
         for (station, lane) in add {
@@ -340,6 +356,9 @@ impl<F: Fabric> Poller<F> {
         }
         self.count_lanes();
         self.publish();
+        if rest {
+            self.outlets.hold.rest();
+        }
     }
 
     #[cold]

@@ -126,6 +126,11 @@ impl Presence {
         fetch_line(core::ptr::from_ref(&self.0[row as usize / 64]).cast());
     }
 
+    /// How many rows are there.
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|word| word.load(Ordering::Relaxed).count_ones() as usize).sum()
+    }
+
     /// Rows that are there, ascending.
     #[allow(clippy::cast_possible_truncation)] // made for a u32 of rows
     pub fn rows(&self) -> impl Iterator<Item = u32> {

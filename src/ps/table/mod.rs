@@ -16,6 +16,7 @@ mod arena;
 mod commands;
 mod format;
 mod gather;
+mod image;
 mod index;
 mod locks;
 mod naming;
@@ -31,6 +32,7 @@ mod tests;
 
 pub use crate::options::HugePages;
 pub use arena::{MappedMemory, MemoryReport, RowMemory, RowSegment};
+pub use image::{StoreImage, TableImage};
 
 use super::routing::{HashMethod, Router};
 use super::store::{GetStats, RowRef, RowsIn, Store, TableShape};
@@ -389,6 +391,10 @@ impl Store for BuiltinStore {
 
     fn unpin(&self, _worker: u32, token: u64) {
         self.pins.give_back(token, &self.stripes);
+    }
+
+    fn as_builtin(&self) -> Option<&BuiltinStore> {
+        Some(self)
     }
 
     fn command(&self, worker: u32, command: &Command) -> core::result::Result<(), RpcStatus> {

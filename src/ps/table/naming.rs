@@ -53,7 +53,7 @@ impl BuiltinStore {
     }
 
     /// Lets `tag`'s table be found under `other` as well.
-    fn also_name(&self, tag: TableTag, other: TableTag) -> Option<TableTag> {
+    pub(super) fn also_name(&self, tag: TableTag, other: TableTag) -> Option<TableTag> {
         let table = self.tables[usize::from(tag.0)].load(Ordering::Relaxed);
         let place = &self.tables[usize::from(other.0)];
         // The names are locked, so nobody else sets a place meanwhile.

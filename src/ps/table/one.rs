@@ -258,6 +258,41 @@ impl Table {
         *lock(&self.next_row) = self.first_free_row;
     }
 
+    /// Rows below this number have the key that follows from it.
+    pub fn direct_rows(&self) -> u32 {
+        if self.is_direct() { self.first_free_row } else { 0 }
+    }
+
+    /// How many rows there are, about.
+    pub fn row_count(&self) -> usize {
+        let direct = match &self.keying {
+            Keying::Direct(presence) => presence.count(),
+            Keying::Mapped(_) | Keying::Hashed => 0,
+        };
+        direct + (*lock(&self.next_row) - self.first_free_row) as usize
+    }
+
+    /// Numbers of all rows, ascending. The caller keeps writers out.
+    pub fn row_numbers(&self, out: &mut Vec<u32>) {
+        if let Keying::Direct(presence) = &self.keying {
+            out.extend(presence.rows());
+        }
+        out.extend(self.first_free_row..*lock(&self.next_row));
+    }
+
+    /// Keys that do not follow from their rows' numbers, with these. The caller keeps writers out.
+    pub fn indexed_entries(&self) -> impl Iterator<Item = (u64, u32)> {
+        let mapped = match &self.keying {
+            Keying::Mapped(rows) => Some(rows),
+            Keying::Direct(_) | Keying::Hashed => None,
+        };
+        let mapped = mapped.into_iter().flat_map(|rows| rows.iter().enumerate()).filter_map(|(key, row)| {
+            let row = row.load(Ordering::Relaxed);
+            (row != 0).then(|| (key as u64, row - 1))
+        });
+        mapped.chain(self.hash().entries())
+    }
+
     /// Keys with their rows. Meant for a caller who is alone; beside others it may miss the newest.
     pub fn entries(&self) -> impl Iterator<Item = (u64, u32)> {
         let shards = u64::from(self.router.shards());

@@ -101,6 +101,20 @@ impl Rows {
         }
     }
 
+    /// Bytes from one row to the next.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// How many rows, this one included, lie one after the other from this one on, and their states as well.
+    pub fn run_from(&self, row: u32) -> usize {
+        if row < self.dense_rows {
+            return (self.dense_rows - row) as usize;
+        }
+        let (_, rows, place) = self.chunk_of(row);
+        rows - place
+    }
+
     /// Local key of the region that holds a row that exists.
     pub fn lkey(&self, row: u32) -> u32 {
         if row < self.dense_rows { self.dense_lkey } else { self.lkeys[self.chunk_of(row).0].load(Ordering::Relaxed) }

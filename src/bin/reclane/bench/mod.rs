@@ -1,6 +1,7 @@
 //! `reclane bench`: what the machine can do (yardsticks) and what the transport does (workloads), interleaved in one run,
 //! so that the second can be told as a ratio to the first.
 
+pub mod checkpoint;
 pub mod clock;
 #[cfg(feature = "verbs")]
 pub mod device;

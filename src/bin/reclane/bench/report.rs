@@ -1,5 +1,6 @@
 //! The figures: rounds in which every yardstick and every workload has its turn, medians over the rounds, and ratios.
 
+use super::checkpoint;
 use super::clock::Clock;
 use super::gather::{FEW_LARGE, Gather, MANY_SMALL, Table as Gathered};
 use super::host::{on_cpu, two_cpus};
@@ -53,6 +54,7 @@ pub struct Arguments {
 #[derive(clap::Subcommand, Debug)]
 enum Other {
     Recovery(recovery::Arguments),
+    Checkpoint(checkpoint::Arguments),
 }
 
 /// A workload with the names its figures have in the JSON object.
@@ -179,6 +181,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             reclane::error::Status::FabricUnavailable,
             "bench --fabric verbs: this build has no verbs feature",
         ));
+    }
+    if let Some(Other::Checkpoint(other)) = &arguments.other {
+        return checkpoint::run(other);
     }
     if let Some(Other::Recovery(other)) = &arguments.other {
         return recovery::run(other);
