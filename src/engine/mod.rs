@@ -17,6 +17,7 @@ macro_rules! on_core {
 pub(crate) mod client;
 pub(crate) mod connect;
 mod log;
+pub(crate) mod metrics;
 pub(crate) mod server;
 mod store;
 

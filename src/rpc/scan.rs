@@ -97,6 +97,13 @@ impl<F: Fabric> Scanner<F> {
         self.entries.len()
     }
 
+    /// About how many slots so many rounds look at.
+    #[must_use]
+    pub fn looks(&self, rounds: u64) -> u64 {
+        let cold = COLD_PER_TURN.min(self.entries.len()) as u64;
+        rounds * self.hot.len() as u64 + rounds / COLD_EVERY_ROUNDS * cold
+    }
+
     /// The lane of a [`Ready`].
     #[inline]
     #[must_use]

@@ -33,10 +33,12 @@ pub(super) fn listen<F: Fabric>(shared: &Shared<F>, control: &ControlClient) {
 fn hear<F: Fabric>(shared: &Shared<F>, event: Event) {
     match event {
         Event::MemberLeft { peer: Peer::Server(shard), incarnation, died } => {
+            note_health(shared, shard, Health::Dead);
             tell(shared, News::Down(shard.0));
             fail(shared, shard, incarnation, if died { DirtyReason::PeerGone } else { DirtyReason::PeerLeft });
         }
         Event::ServerHealth { shard, incarnation, health } => {
+            note_health(shared, shard, health);
             crate::event!(
                 crate::observe::Level::INFO,
                 crate::observe::events::SHARD_HEALTH,
@@ -61,9 +63,18 @@ fn hear<F: Fabric>(shared: &Shared<F>, event: Event) {
         Event::ServerReady(shard) => tell(shared, News::Up(shard.0)),
         Event::LanesPublished { from: Peer::Server(shard), .. } => tell(shared, News::Answered(shard.0)),
         // Reported where they are noticed; data traffic is not concerned.
-        Event::ControlPlaneLost => tell(shared, News::Board(false)),
-        Event::ControlPlaneBack => tell(shared, News::Board(true)),
+        Event::ControlPlaneLost | Event::ControlPlaneBack => {
+            let is_up = matches!(event, Event::ControlPlaneBack);
+            shared.plane_up.store(is_up, Ordering::Relaxed);
+            tell(shared, News::Board(is_up));
+        }
         Event::MemberLeft { .. } | Event::LanesPublished { .. } => {}
+    }
+}
+
+fn note_health<F: Fabric>(shared: &Shared<F>, shard: ShardId, health: Health) {
+    if let Some(noted) = shared.health.get(shard.0 as usize) {
+        noted.store(health as u32, Ordering::Relaxed);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The client: one handle per process, or several; each with lanes of its own to every shard.
 
 mod buffer;
-mod core;
+pub(super) mod core;
 mod listen;
 pub(crate) mod mend;
 pub(crate) mod offered;
@@ -12,6 +12,7 @@ use buffer::Memory;
 
 use self::core::Core;
 use super::log::sink;
+use super::metrics::{self, Totals};
 use super::{Request, Token};
 use crate::control::HealthReport;
 #[cfg(not(feature = "verbs"))]
@@ -268,6 +269,32 @@ impl Client {
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         on_core!(&self.face, core => core.stats())
+    }
+
+    /// All numbers of this client as Prometheus' text.
+    #[must_use]
+    pub fn metrics_text(&self) -> String {
+        metrics::text(on_core!(&self.face, core => core.numbers()))
+    }
+
+    /// One number by name: of a metric, or `component/field` of a profile. docs/metrics.md has the names.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is none.
+    pub fn metric(&self, name: &str) -> Result<u64> {
+        metrics::number(on_core!(&self.face, core => core.numbers()), name)
+    }
+
+    /// The totals of the profiles: one client and one transport component for each shard.
+    #[must_use]
+    pub fn profile_totals(&self) -> Vec<Totals> {
+        on_core!(&self.face, core => core.numbers().totals())
+    }
+
+    /// The port of the metrics over HTTP, if there is one.
+    #[must_use]
+    pub fn metrics_port(&self) -> Option<u16> {
+        on_core!(&self.face, core => core.metrics_port())
     }
 
     /// Waits until no request is under way, then leaves the deployment.
