@@ -128,6 +128,7 @@ pub(super) fn notice_message(notice: Notice) -> proto::JoinReply {
             health: health as u32,
         }),
         Notice::CaughtUp => Kind::CaughtUp(proto::CaughtUp {}),
+        Notice::ReportWanted => Kind::ReportWanted(proto::ReportWanted {}),
     };
     proto::JoinReply { kind: Some(kind) }
 }
@@ -159,6 +160,7 @@ pub(super) fn notice(message: proto::JoinReply) -> Result<Option<Notice>, Refusa
             None => None,
         },
         Some(Kind::CaughtUp(_)) => Some(Notice::CaughtUp),
+        Some(Kind::ReportWanted(_)) => Some(Notice::ReportWanted),
         Some(Kind::Joined(_)) | None => None,
     })
 }

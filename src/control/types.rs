@@ -96,6 +96,8 @@ pub enum Event {
         /// What is thought of it.
         health: Health,
     },
+    /// Somebody looks at the deployment: [`report`](crate::control::ControlClient::report) what there is to say.
+    ReportWanted,
     /// The control plane cannot be reached; data traffic is not concerned.
     ControlPlaneLost,
     /// The control plane is back and knows this member again.

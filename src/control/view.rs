@@ -116,6 +116,7 @@ impl View {
             Notice::ServerHealth { shard, incarnation, health } => {
                 events.push(Event::ServerHealth { shard, incarnation, health });
             }
+            Notice::ReportWanted => events.push(Event::ReportWanted),
             // A control plane that was there all the time has told of everybody who is alive; a restarted one learns
             // of them as they come back.
             Notice::CaughtUp if self.settled => self.bury(&mut events),

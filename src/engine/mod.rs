@@ -22,6 +22,8 @@ pub(crate) mod server;
 mod store;
 
 pub use client::{Buffer, Client, ClientStats, LaneInfo};
+pub use metrics::Totals;
+pub use metrics::figures::of as figures_of;
 pub use server::{Server, ServerStats};
 pub use store::builtin_store;
 

@@ -242,7 +242,7 @@ option_table! {
     /// Address that this port is opened on. There is no authentication.
     metrics_host: String = Spec::new("metrics-host", "127.0.0.1", Kind::Text { max_bytes: 255 });
     /// While requests are counted, one in so many is timed, which reads the clock; rounded up to a power of two. 0: none.
-    metrics_sample_every: u32 = Spec::number("metrics-sample-every", "64", 0, 1 << 20);
+    metrics_sample_every: u32 = Spec::number("metrics-sample-every", "256", 0, 1 << 20);
     /// How often profile lines are written. 0: never.
     profile_interval_ms: u64 = Spec::milliseconds("rdma-rc-profile-interval-ms", "0", 0);
     /// Directory of the built-in store's SAVE and LOAD. Empty: they are refused.

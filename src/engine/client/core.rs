@@ -102,8 +102,9 @@ impl<F: Fabric> Core<F> {
                 control.wake();
             }
         });
-        let (listener, heard) = (Arc::clone(&shared), Arc::clone(&control));
-        let events = start("reclane-events", move || listen(&listener, &heard))?;
+        let numbers = Arc::new(page.of(Arc::clone(&shared), who, lane_bytes));
+        let (listener, heard, told) = (Arc::clone(&shared), Arc::clone(&control), Arc::clone(&numbers));
+        let events = start("reclane-events", move || listen(&listener, &heard, &*told))?;
         let needed = settings.lane_rebuild_enabled || settings.lane_probe_idle_ms > 0;
         let mender = if needed {
             let (mended, board) = (Arc::clone(&shared), Arc::clone(&control));
@@ -119,7 +120,6 @@ impl<F: Fabric> Core<F> {
             shards = settings.num_shards,
             fabric = F::NAME
         );
-        let numbers = Arc::new(page.of(Arc::clone(&shared), who, lane_bytes));
         let core = Core { shared, session, client_id, lane_bytes, numbers, keeper: Mutex::new(None) };
         if is_counting(settings) {
             *lock(&core.keeper) = Some(Keeper::start(settings, Arc::clone(&core.numbers) as Arc<dyn Source>)?);

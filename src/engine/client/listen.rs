@@ -3,6 +3,8 @@
 use super::core::Shared;
 use super::mend::{Board, Mender, News};
 use crate::control::{ControlClient, Event, Health, Peer};
+use crate::engine::metrics::Source;
+use crate::engine::metrics::figures::figures;
 use crate::error::Result;
 use crate::fabric::Fabric;
 use crate::ids::{Incarnation, ShardId};
@@ -14,18 +16,23 @@ use core::time::Duration;
 
 /// How often the event thread looks whether it should end; `wake` makes it look at once.
 const EVENT_WAIT: Duration = Duration::from_millis(500);
+/// How long it may take to tell the control plane this client's numbers.
+const REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Longest sleep of the thread that looks after lanes.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Hears the control plane's verdicts. Its own end is no verdict on anybody.
-pub(super) fn listen<F: Fabric>(shared: &Shared<F>, control: &ControlClient) {
+pub(super) fn listen<F: Fabric>(shared: &Shared<F>, control: &ControlClient, numbers: &dyn Source) {
     while !shared.closing.load(Ordering::Relaxed) {
         let event = control.next_event(EVENT_WAIT);
         for shard in shared.ps.take_concerns() {
             ask_about(shared, control, shard);
         }
-        if let Some(event) = event {
-            hear(shared, event);
+        match event {
+            // The answer is a courtesy to people who look: one that does not arrive is asked for again.
+            Some(Event::ReportWanted) => drop(control.report(&figures(numbers), REPORT_TIMEOUT)),
+            Some(event) => hear(shared, event),
+            None => {}
         }
     }
 }
@@ -68,7 +75,7 @@ fn hear<F: Fabric>(shared: &Shared<F>, event: Event) {
             shared.plane_up.store(is_up, Ordering::Relaxed);
             tell(shared, News::Board(is_up));
         }
-        Event::MemberLeft { .. } | Event::LanesPublished { .. } => {}
+        Event::MemberLeft { .. } | Event::LanesPublished { .. } | Event::ReportWanted => {}
     }
 }
 

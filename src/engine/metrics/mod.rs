@@ -2,6 +2,7 @@
 //! while requests run.
 
 pub(super) mod client;
+pub(crate) mod figures;
 mod keeper;
 pub(super) mod server;
 

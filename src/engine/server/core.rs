@@ -116,8 +116,9 @@ impl<F: Fabric> Core<F> {
         });
         let threads = shared.mailboxes.len() + shared.worker_counts.len();
         let page = ServerPage::make(&shared.settings, incarnation, F::NAME, threads)?;
-        let running = run(&shared, &store, &control, page.watch.as_ref())?;
+        let watch = page.watch.clone();
         let numbers = Arc::new(page.of(Arc::clone(&shared)));
+        let running = run(&shared, &store, &control, watch.as_ref(), &numbers)?;
         let (running, plane, keeper) = (Mutex::new(Some(running)), Mutex::new(plane), Mutex::new(None));
         let core = Core { running, shared, plane, plane_port, numbers, keeper };
         if is_counting(&core.shared.settings) {
@@ -251,6 +252,7 @@ fn run<F: Fabric>(
     store: &Arc<dyn Store>,
     control: &Arc<ControlClient>,
     watch: Option<&Watch>,
+    numbers: &Arc<ServerSource<F>>,
 ) -> Result<Running<F>> {
     let settings = &shared.settings;
     let shard = u16::try_from(settings.shard_id).unwrap_or(u16::MAX);
@@ -280,8 +282,8 @@ fn run<F: Fabric>(
         let body = move || work(&queue, &shared, &handler, (worker, index), watched);
         running.workers.push(start(&format!("reclane-work-{index}"), body)?);
     }
-    let (heard, speaker) = (Arc::clone(shared), Arc::clone(control));
-    running.events = Some(start("reclane-events", move || listen(&heard, &speaker))?);
+    let (heard, speaker, told) = (Arc::clone(shared), Arc::clone(control), Arc::clone(numbers));
+    running.events = Some(start("reclane-events", move || listen(&heard, &speaker, &*told))?);
     Ok(running)
 }
 
