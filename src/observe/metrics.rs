@@ -202,6 +202,56 @@ pub fn markdown() -> String {
 mod tests {
     use super::*;
 
+    fn root() -> std::path::PathBuf {
+        std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs")
+    }
+
+    #[test]
+    fn metrics_doc_is_what_the_table_says() {
+        let path = root().join("metrics.md");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let begin = text.find("| name | kind |").expect("the table");
+        let end = begin + text[begin..].find("\n\n").expect("its end") + 1;
+        let fresh = [&text[..begin], &markdown(), &text[end..]].concat();
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(&path, &fresh).unwrap();
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text == fresh, "docs/metrics.md differs from the table: UPDATE_DOCS=1 cargo test metrics_doc");
+    }
+
+    #[test]
+    fn the_dashboard_and_the_document_name_metrics_that_exist() {
+        for file in ["grafana.json", "metrics.md"] {
+            let text = std::fs::read_to_string(root().join(file)).unwrap();
+            for (at, _) in text.match_indices("reclane_") {
+                let name: String = text[at..]
+                    .chars()
+                    .take_while(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '_')
+                    .collect();
+                let base = name.trim_end_matches("_bucket");
+                // Functions of the C interface are none.
+                let ours = ["_total", "_seconds"].iter().any(|end| base.ends_with(end)) || file == "grafana.json";
+                assert!(!ours || find(base).is_some(), "{file}: {name}");
+            }
+        }
+        let shown = std::fs::read_to_string(root().join("grafana.json")).unwrap();
+        let missing: Vec<&str> = TABLE
+            .iter()
+            .map(|metric| metric.name)
+            .filter(|name| name.ends_with("_total") && !shown.contains(name))
+            .collect();
+        let left_out = [
+            name::REFRESHES,
+            name::CLIENT_PAYLOADS,
+            name::CLIENT_SLOT_USES,
+            name::SERVER_EMPTY_ROUNDS,
+            name::SERVER_READY,
+            name::SERVER_KEYS,
+        ];
+        assert!(missing.iter().all(|name| left_out.contains(name)), "the dashboard does not show {missing:?}");
+    }
+
     #[test]
     fn names_follow_the_rules_of_prometheus_and_stand_once() {
         let spelled = |name: &str| name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
