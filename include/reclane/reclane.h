@@ -741,6 +741,226 @@ typedef struct reclane_health_info {
   uint64_t idle_ms;
 } reclane_health_info;
 
+/* Latencies of one operation. Set struct_size = sizeof(reclane_latency_info) before the call. */
+typedef struct reclane_latency_info {
+  /* sizeof(reclane_latency_info), set by the caller. */
+  uint32_t struct_size;
+  /* 0. */
+  uint32_t reserved;
+  /* Requests that were timed: one in metrics-sample-every. */
+  uint64_t count;
+  /* Sum of their times, in nanoseconds. */
+  uint64_t sum_ns;
+  /* Half of them took no longer; at most a thirty-second too large, as are the next three. */
+  uint64_t p50_ns;
+  /* 90 % of them took no longer. */
+  uint64_t p90_ns;
+  /* 99 %. */
+  uint64_t p99_ns;
+  /* 99.9 %. */
+  uint64_t p999_ns;
+  /* The longest one took so long. */
+  uint64_t max_ns;
+} reclane_latency_info;
+
+/* Totals of one client to one shard: what the lines component=rdma_rc_client_profile are made of. Set struct_size = sizeof(reclane_client_profile_counters) before the call.
+ *
+ * Times are those of timed requests, times the number of requests that one of them stands for (metrics-sample-every);
+ * divided by the timed_ count beside them they are averages. All are 0 while requests are not counted.
+ */
+typedef struct reclane_client_profile_counters {
+  /* sizeof(reclane_client_profile_counters), set by the caller. */
+  uint32_t struct_size;
+  /* The shard. */
+  uint32_t shard;
+  /* Requests sent. */
+  uint64_t submit_count;
+  /* Requests whose answer was taken home. */
+  uint64_t wait_count;
+  /* Slots given back. */
+  uint64_t revoke_count;
+  /* Slots taken. */
+  uint64_t acquire_qp_count;
+  /* Attempts that found every slot held. */
+  uint64_t acquire_qp_failures;
+  /* Time of submitting. */
+  uint64_t submit_request_ns;
+  /* Time from there until the answer was seen. */
+  uint64_t wait_status_ns;
+  /* Time of taking answers home. */
+  uint64_t copy_response_ns;
+  /* Bytes of rows taken home. */
+  uint64_t copied_bytes;
+  /* Time of giving slots back. */
+  uint64_t revoke_resource_ns;
+  /* Requests that the three times before are of. */
+  uint64_t timed_requests;
+  /* Revokes that their time is of. */
+  uint64_t timed_revokes;
+  /* Most requests under way that a timed request found. */
+  uint64_t pending_rpc_peak;
+  /* Requests under way, added up over the looks. */
+  uint64_t pending_rpc_sum;
+  /* Timed requests that looked. */
+  uint64_t pending_rpc_looks;
+  /* Requests under way now. */
+  uint64_t pending_rpc_last;
+} reclane_client_profile_counters;
+
+/* Totals of writes and answers of one end: what the lines component=rdma_rc_transport_profile are made of. Set struct_size = sizeof(reclane_transport_profile_counters) before the call.
+ *
+ * Times are those of timed requests, times the number of requests that one of them stands for (metrics-sample-every);
+ * divided by the timed_ count beside them they are averages. All are 0 while requests are not counted.
+ */
+typedef struct reclane_transport_profile_counters {
+  /* sizeof(reclane_transport_profile_counters), set by the caller. */
+  uint32_t struct_size;
+  /* The shard. */
+  uint32_t shard;
+  /* 1 for a shard's end, 2 for a client's. */
+  uint32_t role;
+  /* 0. */
+  uint32_t reserved;
+  /* Requests sent. */
+  uint64_t submit_count;
+  /* Requests with keys or rows beside their cache line. */
+  uint64_t submit_descriptor_writes;
+  /* Requests committed. */
+  uint64_t submit_commit_writes;
+  /* Time of submitting. */
+  uint64_t submit_request_ns;
+  /* Requests that this time is of. */
+  uint64_t timed_submits;
+  /* 0: no submit waits for an earlier one. */
+  uint64_t drain_submit_count;
+  /* 0. */
+  uint64_t drain_pending_submit_ns;
+  /* Answers. */
+  uint64_t complete_count;
+  /* Answers with rows beside their cache line. */
+  uint64_t response_payload_writes;
+  /* 0: no scattered writes. */
+  uint64_t response_payload_sg_writes;
+  /* 0. */
+  uint64_t response_payload_sg_wrs;
+  /* Answers committed. */
+  uint64_t response_status_writes;
+  /* Bytes of rows in answers. */
+  uint64_t response_payload_bytes;
+  /* Time of answering. */
+  uint64_t complete_response_ns;
+  /* Answers that this time is of. */
+  uint64_t timed_completes;
+  /* 0: no answer waits for an earlier one. */
+  uint64_t drain_response_count;
+  /* 0. */
+  uint64_t drain_pending_response_ns;
+} reclane_transport_profile_counters;
+
+/* Totals of one shard: what the lines component=rdma_rc_server_profile are made of. Set struct_size = sizeof(reclane_server_profile_counters) before the call.
+ *
+ * Times are those of timed requests, times the number of requests that one of them stands for (metrics-sample-every);
+ * divided by the timed_ count beside them they are averages. All are 0 while requests are not counted.
+ */
+typedef struct reclane_server_profile_counters {
+  /* sizeof(reclane_server_profile_counters), set by the caller. */
+  uint32_t struct_size;
+  /* The shard. */
+  uint32_t shard;
+  /* Poll threads. */
+  uint64_t threads;
+  /* Rounds over slots. */
+  uint64_t scan_rounds;
+  /* Slots looked at, worked out from the number of slots in use. */
+  uint64_t scanned_slots;
+  /* Requests found. */
+  uint64_t ready_slots;
+  /* Looks that found none. */
+  uint64_t not_ready_slots;
+  /* 0: a slot without a sequence is never ready. */
+  uint64_t zero_seq_ready;
+  /* Requests that came again and were answered from memory. */
+  uint64_t duplicate_seq_ready;
+  /* Requests that came again while they were being executed. */
+  uint64_t inflight_seq_ready;
+  /* Rounds that found nothing. */
+  uint64_t empty_scan_rounds;
+  /* Rounds that found something. */
+  uint64_t ready_rounds;
+  /* Most requests that a timed round found. */
+  uint64_t max_ready_per_round;
+  /* GETs executed. */
+  uint64_t handled_get;
+  /* PUTs executed. */
+  uint64_t handled_put;
+  /* UPDATEs of both kinds executed. */
+  uint64_t handled_update;
+  /* INIT_TABLEs executed. */
+  uint64_t handled_init;
+  /* Requests refused as malformed, those for other shards included. */
+  uint64_t invalid_descriptor;
+  /* Requests for other shards. */
+  uint64_t wrong_shard;
+  /* Time of executing GETs. */
+  uint64_t handle_get_ns;
+  /* GETs that this and the next four times are of. */
+  uint64_t timed_gets;
+  /* The store's part of it. */
+  uint64_t get_batch_get_ns;
+  /* Finding rows; 0 for a store behind callbacks. */
+  uint64_t get_index_lookup_ns;
+  /* Zeros for missing rows; 0 for a store behind callbacks. */
+  uint64_t get_zero_fill_ns;
+  /* Copying rows; for a store behind callbacks all of its part. */
+  uint64_t get_row_copy_ns;
+  /* Keys of GETs. */
+  uint64_t get_rows;
+  /* Bytes of rows answered. */
+  uint64_t get_value_bytes;
+  /* Keys without a row. */
+  uint64_t get_missing_rows;
+  /* GETs whose rows were copied once, from the table to their place. */
+  uint64_t get_direct_sg;
+  /* GETs whose rows were copied twice. */
+  uint64_t get_direct_sg_fallback;
+  /* Time of executing the former. */
+  uint64_t get_direct_sg_ns;
+  /* GETs that this time is of. */
+  uint64_t timed_direct;
+  /* Writes for them. */
+  uint64_t get_direct_sg_wr;
+  /* Time of executing PUTs. */
+  uint64_t handle_put_ns;
+  /* PUTs that this time is of. */
+  uint64_t timed_puts;
+  /* Time of executing UPDATEs. */
+  uint64_t handle_update_ns;
+  /* UPDATEs that this time is of. */
+  uint64_t timed_updates;
+  /* Time of executing INIT_TABLEs. */
+  uint64_t handle_init_ns;
+  /* INIT_TABLEs that this time is of. */
+  uint64_t timed_inits;
+  /* Time of answering. */
+  uint64_t complete_response_ns;
+  /* Answers that this time is of. */
+  uint64_t timed_answers;
+  /* Time of poll threads that were not asleep. */
+  uint64_t poll_loop_ns;
+  /* Poll threads that executed a GET. */
+  uint64_t poller_active;
+  /* GETs that poll threads executed. */
+  uint64_t poller_total_get;
+  /* GETs of the poll thread with the fewest. */
+  uint64_t poller_min_get;
+  /* Its number. */
+  uint64_t poller_min_get_thread;
+  /* GETs of the poll thread with the most. */
+  uint64_t poller_max_get;
+  /* Its number. */
+  uint64_t poller_max_get_thread;
+} reclane_server_profile_counters;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1633,6 +1853,220 @@ reclane_status reclane_client_health(const struct reclane_client *client,
                                      uint32_t shard,
                                      struct reclane_health_info *info,
                                      struct reclane_error *error);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Metrics: all numbers as text, one by name, and latencies as a struct. docs/metrics.md has the names.
+ */
+
+/* Writes all numbers of a client as Prometheus' text.
+ *
+ * client    from reclane_client_open().
+ * buffer    receives the text, always NUL-terminated when capacity is not 0; cut if it does not fit.
+ * capacity  bytes of buffer, the NUL included.
+ * length    may be NULL; receives the bytes of the whole text without the NUL, also when buffer is too small.
+ * error     may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_BUFFER_TOO_SMALL  the text and its NUL need more than capacity bytes; call again with some more than
+ * *length + 1, for numbers grow
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_metrics_text(const struct reclane_client *client,
+                                           char *buffer,
+                                           size_t capacity,
+                                           size_t *length,
+                                           struct reclane_error *error);
+
+/* Reads one number of a client by name.
+ *
+ * client  from reclane_client_open().
+ * name    "metric" (over all its labels), "metric{label=\"value\"}", of a histogram with .count, .sum, .max, .p50, .p90,
+ *         .p99 or .p999 behind (nanoseconds), or "component/field" of a profile. NUL-terminated UTF-8.
+ * value   receives the number.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  no number has this name; some are there only while requests are counted
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_metric(const struct reclane_client *client,
+                                     const char *name,
+                                     uint64_t *value,
+                                     struct reclane_error *error);
+
+/* Reports how long requests of a client took, from submit to the answer.
+ *
+ * client  from reclane_client_open().
+ * op      "get", "put" or "update". NUL-terminated UTF-8.
+ * info    receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  op is another word, or requests are not counted (options metrics and others)
+ * RECLANE_STATUS_STRUCT_SIZE  info or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_latency(const struct reclane_client *client,
+                                      const char *op,
+                                      struct reclane_latency_info *info,
+                                      struct reclane_error *error);
+
+/* Tells the TCP port of a client's metrics.
+ *
+ * client  from reclane_client_open().
+ * port    receives the port; 0 when the option metrics-port is auto.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_metrics_port(const struct reclane_client *client,
+                                           uint32_t *port,
+                                           struct reclane_error *error);
+
+/* Writes all numbers of a shard as Prometheus' text.
+ *
+ * server    from reclane_server_open().
+ * buffer    receives the text, always NUL-terminated when capacity is not 0; cut if it does not fit.
+ * capacity  bytes of buffer, the NUL included.
+ * length    may be NULL; receives the bytes of the whole text without the NUL, also when buffer is too small.
+ * error     may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_BUFFER_TOO_SMALL  the text and its NUL need more than capacity bytes; call again with some more than
+ * *length + 1, for numbers grow
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_metrics_text(const struct reclane_server *server,
+                                           char *buffer,
+                                           size_t capacity,
+                                           size_t *length,
+                                           struct reclane_error *error);
+
+/* Reads one number of a shard by name.
+ *
+ * server  from reclane_server_open().
+ * name    "metric" (over all its labels), "metric{label=\"value\"}", of a histogram with .count, .sum, .max, .p50, .p90,
+ *         .p99 or .p999 behind (nanoseconds), or "component/field" of a profile. NUL-terminated UTF-8.
+ * value   receives the number.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  no number has this name; some are there only while requests are counted
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_metric(const struct reclane_server *server,
+                                     const char *name,
+                                     uint64_t *value,
+                                     struct reclane_error *error);
+
+/* Reports how long a shard took to execute and answer requests.
+ *
+ * server  from reclane_server_open().
+ * op      "get", "put" or "update". NUL-terminated UTF-8.
+ * info    receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  op is another word, or requests are not counted (options metrics and others)
+ * RECLANE_STATUS_STRUCT_SIZE  info or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_latency(const struct reclane_server *server,
+                                      const char *op,
+                                      struct reclane_latency_info *info,
+                                      struct reclane_error *error);
+
+/* Tells the TCP port of a shard's metrics.
+ *
+ * server  from reclane_server_open().
+ * port    receives the port; 0 when the option metrics-port is auto.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_metrics_port(const struct reclane_server *server,
+                                           uint32_t *port,
+                                           struct reclane_error *error);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Profiles: totals of a client or a shard, as structs.
+ */
+
+/* Reports what a client has done at one shard.
+ *
+ * client  from reclane_client_open().
+ * shard   the shard that its lanes lead to, 0..num_shards - 1.
+ * totals  receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  there is no such shard
+ * RECLANE_STATUS_STRUCT_SIZE  totals or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_profile(const struct reclane_client *client,
+                                      uint32_t shard,
+                                      struct reclane_client_profile_counters *totals,
+                                      struct reclane_error *error);
+
+/* Reports a client's end of the transport to one shard.
+ *
+ * client  from reclane_client_open().
+ * shard   the shard that its lanes lead to, 0..num_shards - 1.
+ * totals  receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  there is no such shard
+ * RECLANE_STATUS_STRUCT_SIZE  totals or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_transport_profile(const struct reclane_client *client,
+                                                uint32_t shard,
+                                                struct reclane_transport_profile_counters *totals,
+                                                struct reclane_error *error);
+
+/* Reports what a shard has done.
+ *
+ * server  from reclane_server_open().
+ * totals  receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_STRUCT_SIZE  totals or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_profile(const struct reclane_server *server,
+                                      struct reclane_server_profile_counters *totals,
+                                      struct reclane_error *error);
+
+/* Reports a shard's end of the transport.
+ *
+ * server  from reclane_server_open().
+ * totals  receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_STRUCT_SIZE  totals or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_transport_profile(const struct reclane_server *server,
+                                                struct reclane_transport_profile_counters *totals,
+                                                struct reclane_error *error);
 
 #ifdef __cplusplus
 }  // extern "C"

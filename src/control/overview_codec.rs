@@ -36,7 +36,7 @@ pub(super) fn overview_message(overview: &Overview, life: Incarnation) -> proto:
         incarnation: codec::incarnation_bytes(seen.incarnation),
         pid: seen.pid,
         host: seen.host.clone(),
-        state: STAGES.iter().position(|stage| *stage == seen.stage).map_or(0, |place| place as u32 + 1),
+        state: (1..).zip(STAGES).find(|(_, stage)| *stage == seen.stage).map_or(0, |(code, _)| code),
         health: seen.health.map_or(0, |health| health as u32),
         idle_ms: seen.idle_ms,
         has_report: seen.report.is_some(),

@@ -43,7 +43,7 @@ fn a_stopped_process_is_read_and_a_killed_one_is_known_to_be_dead() {
     client.kill();
     let dead = read(&path).expect("what a killed process leaves");
     assert_eq!((dead.life, gets(&dead, "reclane_client_requests_total")), (Life::Dead, 22));
-    assert_eq!(clean(&folder.0).expect("a directory"), [path.clone()]);
+    assert_eq!(clean(&folder.0).expect("a directory"), vec![path.clone()]);
     assert!(!path.exists());
     assert_eq!(of(&folder, Role::Server).len(), 1, "the living stay");
     assert_eq!(deployment.servers[0].ask("stop"), "stopped");
