@@ -130,7 +130,7 @@ impl Tallies {
         count(&row[word::BYTES], bytes);
         count(&row[word::PAYLOADS], u64::from(!bare));
         count(&row[word::ANSWER_PAYLOADS], u64::from(bytes > INLINE_BYTES as u64));
-        if held.use_count & self.sample_mask == 0 {
+        if held.use_count & self.sample_mask == 0 && self.sample_mask != u64::MAX {
             record.times.due = true;
             record.is_unusual = true;
         }
