@@ -54,13 +54,19 @@ pub fn add(words: &[AtomicU64], value: u64) {
 }
 
 /// A histogram at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// Sum of all values.
     pub sum: u64,
     /// The largest value.
     pub max: u64,
     buckets: Vec<u64>,
+}
+
+impl core::fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Histogram").field("count", &self.count()).field("sum", &self.sum).finish_non_exhaustive()
+    }
 }
 
 impl Histogram {

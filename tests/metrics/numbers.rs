@@ -59,7 +59,7 @@ fn threads_that_share_a_client_lose_no_count() {
         for thread in 0..4_u64 {
             let (client, sent) = (&client, &sent);
             scope.spawn(move || {
-                for key in 0..500 {
+                for key in 0..20_000 {
                     table.get(client, &[(key + thread) % 4096]).expect("a GET");
                     sent.fetch_add(1, Ordering::Relaxed);
                 }
