@@ -100,8 +100,8 @@ impl<F: Fabric> Scanner<F> {
     /// About how many slots so many rounds look at.
     #[must_use]
     pub fn looks(&self, rounds: u64) -> u64 {
-        let cold = COLD_PER_TURN.min(self.entries.len()) as u64;
-        rounds * self.hot.len() as u64 + rounds / COLD_EVERY_ROUNDS * cold
+        let (hot, cold) = (self.hot.len() as u64, COLD_PER_TURN.min(self.entries.len()) as u64);
+        rounds / TURNS * (hot + cold) + (rounds - rounds / TURNS) * hot.min(1)
     }
 
     /// The lane of a [`Ready`].
