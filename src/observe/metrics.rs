@@ -115,7 +115,7 @@ metrics! {
     CLIENT_RETRIES = Counter("reclane_client_retries_total", "sendings", ["shard"], true);
     /// Times that a request found every slot held; a plain call then waits, a submit call fails.
     CLIENT_NO_SLOT = Counter("reclane_client_no_slot_total", "attempts", ["shard"], true);
-    /// Uses of slots that have ended: requests of any kind, counted without being counted, for they number the slots' uses.
+    /// Uses of slots that have ended: requests of any kind, known without counting, for a slot numbers its uses. One that was sent again over another lane's slot is there twice.
     CLIENT_SLOT_USES = Counter("reclane_client_slot_uses_total", "requests", ["shard"], false);
     /// Request slots of all lanes to a shard: the most requests that can be under way there.
     CLIENT_SLOTS = Gauge("reclane_client_slots", "slots", ["shard"], false);
