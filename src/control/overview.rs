@@ -218,3 +218,73 @@ impl Plane {
         Ok(Some(Answer::Done))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::messages::{Action, Ask, Input};
+    use crate::control::types::{Identity, Member, Role};
+    use crate::ids::{Epoch, ShardId};
+
+    const LIFE: Incarnation = Incarnation(7);
+
+    fn plane() -> Plane {
+        let identity = Identity {
+            deployment_id: "d".into(),
+            epoch: Epoch(3),
+            namespace: "n".into(),
+            num_shards: 2,
+            layout: String::new(),
+            secret: Secret::received(Vec::new()).expect("none"),
+        };
+        let mut plane = Plane::new(identity.clone(), Incarnation(1));
+        let member = Member { role: Role::Server(ShardId(1)), incarnation: LIFE, pid: 4711, host: "h".into() };
+        plane.handle(Tick(0), Input::Join { ticket: Ticket(1), identity, member });
+        plane
+    }
+
+    fn look(plane: &mut Plane, at: Tick, deployment: &str) -> Vec<Action> {
+        let secret = Secret::received(Vec::new()).expect("none");
+        let observer = Observer { deployment_id: deployment.into(), namespace: "n".into(), secret };
+        plane.handle(at, Input::Observe { ticket: Ticket(9), observer })
+    }
+
+    fn say(plane: &mut Plane, at: Tick, figures: Vec<(String, u64)>) -> Vec<Action> {
+        let (session, incarnation, deadline) = (SessionId(1), LIFE, at);
+        plane.handle(at, Input::Ask { ticket: Ticket(2), session, incarnation, ask: Ask::Report(figures), deadline })
+    }
+
+    fn seen(actions: &[Action]) -> &Overview {
+        match actions {
+            [Action::Answer(_, Answer::Deployment(overview)), ..] => overview,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_member_is_asked_once_until_it_answers_and_what_it_says_is_shown_with_its_age() {
+        let mut plane = plane();
+        let first = look(&mut plane, Tick(0), "d");
+        let overview = seen(&first);
+        assert_eq!((overview.epoch, overview.num_shards, overview.members.len()), (3, 2, 1));
+        assert_eq!((overview.members[0].pid, overview.members[0].report.as_ref()), (4711, None));
+        assert_eq!(overview.events[0].what, "joined");
+        assert_eq!(first[1..], [Action::Tell(SessionId(1), Notice::ReportWanted)]);
+        assert_eq!(look(&mut plane, Tick(0), "d").len(), 1, "it has not answered yet");
+        say(&mut plane, Tick(1_000_000), vec![("gets".into(), 5)]);
+        let second = look(&mut plane, Tick(4_000_000), "d");
+        let report = seen(&second).members[0].report.clone().expect("a report");
+        assert_eq!(report, Report { age_ms: 3, figures: vec![("gets".into(), 5)] });
+        assert_eq!(second.len(), 2);
+    }
+
+    #[test]
+    fn other_deployments_and_reports_without_bounds_are_refused() {
+        let mut plane = plane();
+        assert!(matches!(look(&mut plane, Tick(0), "x")[..], [Action::Answer(_, Answer::Refused(_))]));
+        let many = vec![("a".to_owned(), 1); FIGURES_MAX + 1];
+        for bad in [many, vec![("A\n".to_owned(), 1)], vec![(String::new(), 1)], vec![("a".repeat(100), 1)]] {
+            assert!(matches!(say(&mut plane, Tick(0), bad)[..], [Action::Answer(_, Answer::Refused(_))]));
+        }
+    }
+}
