@@ -6,7 +6,7 @@ use core::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// A point in monotonic time, in nanoseconds since the first use of the clock in this process.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Tick(pub u64);
 
 /// Whether any thread of this process has ever had a clock of its own.

@@ -7,19 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// The nouns, in the order of the header.
 const NOUNS: &[&str] = &[
-    "version",
-    "error",
-    "options",
-    "event",
-    "store",
-    "server",
-    "client",
-    "request",
-    "buffer",
-    "info",
-    "health",
-    "checkpoint",
-    "restore",
+    "version", "error", "options", "event", "store", "server", "client", "request", "buffer", "info", "health",
+    "metrics", "profile", "checkpoint", "restore",
 ];
 
 fn root() -> PathBuf {

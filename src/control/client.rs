@@ -7,6 +7,7 @@ use super::health::HealthReport;
 use super::identity::check_name;
 use super::limits::{GOODBYE_TIMEOUT, OFFER_BYTES_MAX, WAIT_MAX};
 use super::link::{Link, Shared};
+use super::overview_codec;
 use super::runtime;
 use super::types::{Event, Identity, Member, Peer};
 use crate::error::{Error, Result, Status};
@@ -271,6 +272,19 @@ impl ControlClient {
         })
         .map(|reply| codec::health_report(&reply))
         .map_err(|error| error.at_shard(shard.0))
+    }
+
+    /// Tells the control plane this member's numbers, for those who look at the deployment.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for too many; `ControlPlaneUnreachable`.
+    pub fn report(&self, figures: &[(String, u64)], timeout: Duration) -> Result<()> {
+        let figures = overview_codec::figures_message(figures);
+        self.call(timeout, move |mut stub, session, _| {
+            let request = proto::ReportRequest { session: Some(session), figures: figures.clone() };
+            async move { stub.report(request).await }
+        })
+        .map(drop)
     }
 
     /// From now on, this server reports this often that it lives.

@@ -133,6 +133,7 @@ pub(super) fn notice_message(notice: Notice) -> proto::JoinReply {
             body: body.to_vec(),
         }),
         Notice::CaughtUp => Kind::CaughtUp(proto::CaughtUp {}),
+        Notice::ReportWanted => Kind::ReportWanted(proto::ReportWanted {}),
     };
     proto::JoinReply { kind: Some(kind) }
 }
@@ -167,6 +168,7 @@ pub(super) fn notice(message: proto::JoinReply) -> Result<Option<Notice>, Refusa
             Some(Notice::Mail { from: peer(m.from)?, incarnation: incarnation(&m.incarnation)?, body: m.body.into() })
         }
         Some(Kind::CaughtUp(_)) => Some(Notice::CaughtUp),
+        Some(Kind::ReportWanted(_)) => Some(Notice::ReportWanted),
         Some(Kind::Joined(_)) | None => None,
     })
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::limits::{LAYOUT_BYTES_MAX, NAME_BYTES_MAX};
+use super::overview::Observer;
 use super::refusal::{Reason, Refusal};
 use super::types::{Identity, Member, Role};
 use crate::error::Status;
@@ -72,6 +73,25 @@ pub(super) fn check_member(ours: &Identity, theirs: &Identity, member: &Member) 
     {
         let message = format!("shard-id {shard} of {who} is out of range: num-shards is {}", ours.num_shards);
         return Err(Refusal::new(Status::OptionBounds, Reason::ShardOutOfRange, message));
+    }
+    Ok(())
+}
+
+/// Refuses an observer of another deployment.
+pub(super) fn check_observer(ours: &Identity, observer: &Observer) -> Result<(), Refusal> {
+    check_name("deployment-id", &observer.deployment_id)?;
+    check_name("namespace", &observer.namespace)?;
+    let theirs = Identity { secret: observer.secret.clone(), ..ours.clone() };
+    check_secret(ours, &theirs, "whoever looks")?;
+    if ours.deployment_id != observer.deployment_id {
+        let message = format!(
+            "this control plane belongs to deployment-id '{}', not to '{}'",
+            ours.deployment_id, observer.deployment_id
+        );
+        return Err(Refusal::new(Status::StaleEpoch, Reason::OtherDeployment, message));
+    }
+    if ours.namespace != observer.namespace {
+        return Err(differs(Reason::Namespace, "whoever looks", "namespace", &ours.namespace, &observer.namespace));
     }
     Ok(())
 }

@@ -28,6 +28,14 @@ pub const WAITS_PER_MEMBER_MAX: usize = 1024;
 pub const CONTENDERS_MAX: usize = 256;
 /// Released barrier calls that are remembered, so that a retry whose answer was lost is not counted again.
 pub const RELEASED_CALLS_MAX: usize = 8192;
+/// Numbers in one member's report about itself.
+pub const FIGURES_MAX: usize = 64;
+/// The name of one.
+pub const FIGURE_NAME_BYTES_MAX: usize = 48;
+/// Events that are kept for observers.
+pub const TOLD_MAX: usize = 256;
+/// Largest overview: every member with a full report.
+pub const OVERVIEW_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Longest wait that a call may ask for.
 pub const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Longest message to a caller; it travels in HTTP/2 headers, which peers bound to 16 KiB.

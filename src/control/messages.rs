@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::health::{Health, HealthReport};
+use super::overview::{Observer, Overview};
 use super::refusal::Refusal;
 use super::types::{Identity, Member, Peer};
 use crate::ids::{Incarnation, ShardId};
@@ -41,6 +42,13 @@ pub enum Input {
         ask: Ask,
         /// Until when it waits.
         deadline: Tick,
+    },
+    /// Somebody without a session looks at the deployment.
+    Observe {
+        /// Of the call.
+        ticket: Ticket,
+        /// Which deployment it means, and whether it may.
+        observer: Observer,
     },
     /// The caller does not wait any more.
     Cancel(Ticket),
@@ -93,6 +101,8 @@ pub enum Ask {
     Beat,
     /// What is known of a shard's health.
     Health(ShardId),
+    /// The member's numbers.
+    Report(Vec<(String, u64)>),
     /// Goodbye.
     Leave,
 }
@@ -115,6 +125,8 @@ pub enum Answer {
     Offer(Vec<u8>),
     /// A shard's health.
     Health(HealthReport),
+    /// Who is here.
+    Deployment(Box<Overview>),
     /// No.
     Refused(Refusal),
 }
@@ -171,6 +183,8 @@ pub enum Notice {
     },
     /// Everything that was so before the join has been told.
     CaughtUp,
+    /// Somebody looks at the deployment.
+    ReportWanted,
 }
 
 /// What to do.

@@ -4,6 +4,7 @@ use super::codec::{self, proto};
 use super::hub::{Hub, Reply, Watched};
 use super::limits::FRAME_BYTES_MAX;
 use super::messages::{Answer, Ask, Input};
+use super::overview_codec;
 use super::refusal::{Reason, Refusal};
 use crate::error::Status;
 use crate::ids::{Incarnation, ShardId};
@@ -186,6 +187,22 @@ impl Control for Service {
             _ => Vec::new(),
         };
         Ok(Response::new(proto::MailReply { receiver }))
+    }
+
+    async fn report(&self, request: Request<proto::ReportRequest>) -> Call<proto::ReportReply> {
+        let message = request.into_inner();
+        let ask = Ask::Report(overview_codec::figures(message.figures));
+        self.ask(message.session, ask, time::now()).await?;
+        Ok(Response::new(proto::ReportReply {}))
+    }
+
+    async fn observe(&self, request: Request<proto::ObserveRequest>) -> Call<proto::ObserveReply> {
+        let observer = formed(overview_codec::observer(request.into_inner()))?;
+        let reply = self.hub.call(|ticket| Input::Observe { ticket, observer }).await;
+        match settle(reply)?.answer {
+            Answer::Deployment(overview) => Ok(Response::new(overview_codec::overview_message(&overview, self.life))),
+            _ => Err(tonic::Status::internal("an observer was answered with something else")),
+        }
     }
 
     async fn barrier(&self, request: Request<proto::BarrierRequest>) -> Call<proto::BarrierReply> {

@@ -14,6 +14,7 @@ use super::identity::check_member;
 use super::limits::{CLIENTS_MAX, CONTENDERS_MAX, DUPLICATE_GRACE};
 use super::messages::{Action, Answer, Input, Notice, SessionId, Ticket};
 use super::offers::Offers;
+use super::overview::History;
 use super::refusal::{Reason, Refusal};
 use super::requests::Call;
 use super::types::{Identity, Member, Peer, Role};
@@ -39,6 +40,10 @@ pub(super) struct Entry {
     pub(super) pid: u32,
     pub(super) host: String,
     pub(super) state: State,
+    /// What it said of itself, and when.
+    pub(super) report: Option<(Tick, Vec<(String, u64)>)>,
+    /// It was asked to, and has not answered.
+    pub(super) is_asked: bool,
 }
 
 /// The control plane of one deployment.
@@ -53,6 +58,9 @@ pub struct Plane {
     pub(super) barriers: Barriers,
     pub(super) waits: Waits,
     pub(super) beats: Beats,
+    pub(super) history: History,
+    /// The time of the event that is being handled.
+    pub(super) now: Tick,
     pub(super) out: Vec<Action>,
 }
 
@@ -75,6 +83,8 @@ impl Plane {
             barriers: Barriers::default(),
             waits: Waits::default(),
             beats: Beats::default(),
+            history: History::default(),
+            now: Tick::default(),
             out: Vec::new(),
         }
     }
@@ -95,6 +105,7 @@ impl Plane {
 
     /// Takes one event.
     pub fn handle(&mut self, now: Tick, input: Input) -> Vec<Action> {
+        self.now = now;
         // An end goes before the deadlines that it may make void.
         if let Input::Gone(session) = input {
             self.remove(now, session, true);
@@ -111,6 +122,7 @@ impl Plane {
                     None => self.refuse(ticket, Refusal::unknown_session()),
                 }
             }
+            Input::Observe { ticket, observer } => self.observe(now, ticket, &observer),
             Input::Cancel(ticket) => {
                 self.drop_wait(ticket);
             }
@@ -121,6 +133,7 @@ impl Plane {
 
     /// Answers the calls whose deadline has passed.
     pub fn tick(&mut self, now: Tick) -> Vec<Action> {
+        self.now = now;
         self.expire(now);
         core::mem::take(&mut self.out)
     }
@@ -171,7 +184,8 @@ impl Plane {
             return self.refuse(ticket, too_many_clients());
         }
         let incarnation = member.incarnation;
-        let entry = Entry { peer, incarnation, pid: member.pid, host: member.host, state: State::Joined };
+        let (pid, host, state) = (member.pid, member.host, State::Joined);
+        let entry = Entry { peer, incarnation, pid, host, state, report: None, is_asked: false };
         self.offers.keep_for(peer, incarnation);
         self.tell_others(peer, Notice::MemberJoined { peer, incarnation });
         self.open(ticket, entry);
@@ -183,7 +197,9 @@ impl Plane {
             self.drop_wait(waiting);
             self.refuse(waiting, Refusal::unknown_session());
         }
-        if let Some(entry) = self.sessions.remove(&holder) {
+        if let Some(mut entry) = self.sessions.remove(&holder) {
+            // What the old stream was asked is lost with it.
+            entry.is_asked = false;
             assert_eq!(entry.peer, peer, "a name's holder has that name");
             self.out.push(Action::End(holder));
             self.open(ticket, entry);
@@ -285,6 +301,7 @@ impl Plane {
     }
 
     pub(super) fn tell_others(&mut self, about: Peer, notice: Notice) {
+        self.note(about, notice);
         for (session, entry) in &self.sessions {
             if entry.peer != about {
                 self.out.push(Action::Tell(*session, notice.clone()));

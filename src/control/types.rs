@@ -106,6 +106,8 @@ pub enum Event {
         /// What it says.
         body: Arc<[u8]>,
     },
+    /// Somebody looks at the deployment: [`report`](crate::control::ControlClient::report) what there is to say.
+    ReportWanted,
     /// The control plane cannot be reached; data traffic is not concerned.
     ControlPlaneLost,
     /// The control plane is back and knows this member again.

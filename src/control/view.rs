@@ -117,6 +117,7 @@ impl View {
                 events.push(Event::ServerHealth { shard, incarnation, health });
             }
             Notice::Mail { from, incarnation, body } => events.push(Event::Mail { from, incarnation, body }),
+            Notice::ReportWanted => events.push(Event::ReportWanted),
             // A control plane that was there all the time has told of everybody who is alive; a restarted one learns
             // of them as they come back.
             Notice::CaughtUp if self.settled => self.bury(&mut events),

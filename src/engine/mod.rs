@@ -17,11 +17,14 @@ macro_rules! on_core {
 pub(crate) mod client;
 pub(crate) mod connect;
 mod log;
+pub(crate) mod metrics;
 mod restore_plan;
 pub(crate) mod server;
 mod store;
 
 pub use client::{Buffer, CheckpointStatus, Client, ClientStats, LaneInfo};
+pub use metrics::Totals;
+pub use metrics::figures::of as figures_of;
 pub use restore_plan::RestorePlan;
 pub use server::{Server, ServerStats};
 pub use store::builtin_store;

@@ -123,3 +123,5 @@ pub const CONTROL_THREAD_PANICKED: &str = "control_thread_panicked";
 pub const CONTROL_EVENTS_DROPPED: &str = "control_events_dropped";
 /// A member could not say that it leaves.
 pub const CONTROL_GOODBYE_FAILED: &str = "control_goodbye_failed";
+/// The metrics are served over HTTP.
+pub const METRICS_LISTENING: &str = "metrics_listening";

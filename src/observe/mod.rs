@@ -7,10 +7,16 @@
 //! No sink ever blocks the thread that reports: lines that do not fit a sink's queue are counted and dropped.
 
 mod callback;
-pub mod counters;
+pub mod directory;
 pub mod events;
+pub mod histogram;
+pub mod http;
+pub mod layout;
+pub mod metrics;
+pub mod page;
 pub mod profile;
 mod record;
+pub mod sample;
 mod sink;
 mod subscriber;
 #[cfg(test)]

@@ -233,6 +233,16 @@ option_table! {
     /// How long a shard remembers what it executed for a client that has vanished.
     request_window_lease_ms: u64 = Spec::milliseconds("request-window-lease-ms", "60000", 0).server();
 
+    /// Whether requests are counted by kind, and some of them timed. On in any case with one of the next three options, or with profile lines.
+    metrics: bool = Spec::new("metrics", "false", Kind::Flag);
+    /// Directory of counters files, one for each client and server, which `reclane status` and `reclane top` read even when the process stands still or is gone. Best on a memory file system, as `/dev/shm/reclane`. Empty: none.
+    metrics_directory: String = Spec::new("metrics-directory", "", Kind::Text { max_bytes: 4095 });
+    /// TCP port of the metrics in Prometheus' text. 0: any free port. `auto`: none.
+    metrics_port: Option<u32> = Spec::optional("metrics-port", 0, 65_535);
+    /// Address that this port is opened on. There is no authentication.
+    metrics_host: String = Spec::new("metrics-host", "127.0.0.1", Kind::Text { max_bytes: 255 });
+    /// While requests are counted, one in so many is timed, which reads the clock; rounded up to a power of two. 0: none.
+    metrics_sample_every: u32 = Spec::number("metrics-sample-every", "256", 0, 1 << 20);
     /// How often profile lines are written. 0: never.
     profile_interval_ms: u64 = Spec::milliseconds("rdma-rc-profile-interval-ms", "0", 0);
     /// Directory of checkpoints, and of the built-in store's SAVE and LOAD. All shards must see the same files in it. Empty: there are none, and SAVE and LOAD are refused.

@@ -4,6 +4,7 @@
 //! place, once. Whatever the client stores meanwhile can only change its own rows' values. Every request that was
 //! committed gets an answer, whatever is wrong with it.
 
+use super::counts::HandlerCounts;
 use super::store::{RowsIn, Store};
 use crate::fabric::{Access, Fabric, Loan, Mutant, mutated};
 use crate::ids::TableTag;
@@ -36,31 +37,6 @@ pub struct Scratch {
     held: Option<Loan>,
     /// What was done, for profiles.
     pub counts: HandlerCounts,
-}
-
-/// What a thread has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HandlerCounts {
-    /// GET requests.
-    pub gets: u64,
-    /// PUT requests.
-    pub puts: u64,
-    /// UPDATE and UPDATE_FLAT requests.
-    pub updates: u64,
-    /// INIT_TABLE requests.
-    pub init_tables: u64,
-    /// COMMAND requests.
-    pub commands: u64,
-    /// Rows answered.
-    pub get_rows: u64,
-    /// Rows of those that had no value.
-    pub missing_rows: u64,
-    /// Requests that were refused as malformed.
-    pub refused: u64,
-    /// Requests whose handler failed.
-    pub internal_errors: u64,
-    /// Requests that came again and were answered from memory.
-    pub repeated: u64,
 }
 
 impl Scratch {
@@ -105,6 +81,18 @@ impl Handler {
         Handler { store, shard, keys_max }
     }
 
+    /// The same handler over another store.
+    #[must_use]
+    pub fn over(&self, store: Arc<dyn Store>) -> Handler {
+        Handler { store, ..self.clone() }
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
     /// Whether a request may take long and must not be executed by a poll thread.
     #[must_use]
     pub fn is_slow(header: &RequestHeader) -> bool {
@@ -129,6 +117,19 @@ impl Handler {
         header: &RequestHeader,
         scratch: &mut Scratch,
     ) -> bool {
+        self.execute_watched(lane, slot, header, scratch, || {})
+    }
+
+    /// The same; `executed` is called when the request is executed and before it is answered.
+    #[inline(always)]
+    pub fn execute_watched<F: Fabric>(
+        &self,
+        lane: &ServerLane<F>,
+        slot: u32,
+        header: &RequestHeader,
+        scratch: &mut Scratch,
+        executed: impl FnOnce(),
+    ) -> bool {
         let once = header.flags & flags::ONCE != 0 && !mutated::<F>(Mutant::NoDedupe);
         if once {
             let known = match lane.parts().window.claim(header.sequence) {
@@ -145,6 +146,7 @@ impl Handler {
             }
         }
         let answer = self.run(lane, slot, header, scratch);
+        executed();
         if once && !mutated::<F>(Mutant::SettleForgotten) {
             // Before the answer: whoever has seen it must find this settled.
             lane.parts().window.settle(header.sequence, answer.status, answer.aux);
@@ -166,6 +168,7 @@ impl Handler {
                 let internal = u64::from(status == RpcStatus::InternalError);
                 scratch.counts.internal_errors += internal;
                 scratch.counts.refused += 1 - internal;
+                scratch.counts.wrong_shard += u64::from(status == RpcStatus::WrongShard);
                 Answer { status: status as i32, ..EMPTY }
             }
             Err(panic) => {
@@ -255,6 +258,7 @@ impl Handler {
         let total = h.response_bytes;
         scratch.counts.gets += 1;
         scratch.counts.get_rows += u64::from(h.key_count);
+        scratch.counts.get_bytes += u64::from(total);
         let remote = h.remote_buffer();
         if remote.is_none() && total as usize <= INLINE_BYTES {
             let mut room = [0_u64; INLINE_BYTES / 8];
@@ -267,6 +271,7 @@ impl Handler {
         if total > lane.parts().geometry.response_payload_bytes {
             return Err(RpcStatus::BatchTooLarge);
         }
+        scratch.counts.get_payloads += 1;
         let place = lane.response_payload(slot, total);
         let chunk_rows = (PROGRESS_BYTES / row_bytes).max(1);
         let grows = h.flags & flags::PROGRESS != 0 && lane.has_windows() && h.key_count > 2 * chunk_rows;
@@ -307,6 +312,7 @@ impl Handler {
         place: *mut u8,
         total: u32,
     ) -> Result<(), RpcStatus> {
+        scratch.counts.staged += 1;
         scratch.staging.resize((total as usize).div_ceil(8), 0);
         let staging = scratch.staging.as_mut_ptr().cast::<u8>();
         self.gather(scratch, table, row_bytes, staging, total)?;
@@ -384,6 +390,7 @@ impl Handler {
         let blocks = op == Op::Update && h.flags & flags::REMOTE_BUFFER == 0;
         let input = if blocks { self.blocks(lane, slot, h, scratch) } else { self.matrix(lane, slot, h, scratch) }?;
         let (puts, updates) = if op == Op::Put { (1, 0) } else { (0, 1) };
+        scratch.counts.write_keys += scratch.keys.len() as u64;
         scratch.counts.puts += puts;
         scratch.counts.updates += updates;
         if input.indexed {

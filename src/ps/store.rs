@@ -1,6 +1,7 @@
 //! What holds the rows of one shard: the built-in table, or a C++ engine behind callbacks.
 
 use crate::ids::TableTag;
+use crate::time::now;
 use crate::wire::RpcStatus;
 use crate::wire::payload::{Command, TableSpec};
 
@@ -31,6 +32,17 @@ pub struct RowRef {
 pub struct GetStats {
     /// Keys without a row.
     pub missing_rows: u32,
+}
+
+/// Where the time of a GET went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GetTimes {
+    /// Finding rows.
+    pub lookup_ns: u64,
+    /// Zeros for missing ones.
+    pub zero_ns: u64,
+    /// Copying rows; of a store that does not tell, all of it.
+    pub copy_ns: u64,
 }
 
 /// What the transport must know of a table.
@@ -95,6 +107,28 @@ pub trait Store: Send + Sync + 'static {
         ahead: &[u64],
         out: *mut u8,
     ) -> Result<GetStats, RpcStatus>;
+
+    /// The same, with the clock read between its steps: for the few requests that are timed.
+    ///
+    /// # Safety
+    /// As for [`Store::get`].
+    ///
+    /// # Errors
+    /// As for [`Store::get`].
+    unsafe fn get_timed(
+        &self,
+        worker: u32,
+        table: TableTag,
+        keys: &[u64],
+        out: *mut u8,
+        times: &mut GetTimes,
+    ) -> Result<GetStats, RpcStatus> {
+        let begun = now();
+        // SAFETY: as the caller vouches.
+        let stats = unsafe { self.get(worker, table, keys, &[], out) };
+        times.copy_ns += now().since_ns(begun);
+        stats
+    }
 
     /// Names the rows in place and keeps each from being freed or torn until [`Store::unpin`] of the returned token.
     ///

@@ -198,6 +198,12 @@ impl<F: Fabric, R> Channel<F, R> {
         self.slots.iter().filter(|slot| slot.state.load(Ordering::Relaxed) & 1 == 1).count()
     }
 
+    /// Uses of slots that have ended.
+    #[must_use]
+    pub fn use_count(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.state.load(Ordering::Relaxed) >> 1).sum()
+    }
+
     pub(super) fn lane_of(&self, slot: &Slot<F, R>) -> &ClientLane<F> {
         &self.lanes[slot.lane as usize]
     }

@@ -97,6 +97,13 @@ impl<F: Fabric> Scanner<F> {
         self.entries.len()
     }
 
+    /// About how many slots so many rounds look at.
+    #[must_use]
+    pub fn looks(&self, rounds: u64) -> u64 {
+        let (hot, cold) = (self.hot.len() as u64, COLD_PER_TURN.min(self.entries.len()) as u64);
+        rounds / TURNS * (hot + cold) + (rounds - rounds / TURNS) * hot.min(1)
+    }
+
     /// The lane of a [`Ready`].
     #[inline]
     #[must_use]

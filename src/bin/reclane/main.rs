@@ -6,6 +6,7 @@ mod deployment;
 mod doctor;
 mod flags;
 mod launch;
+mod look;
 mod options;
 mod simulate;
 
@@ -27,6 +28,8 @@ enum Action {
     Launch(Box<launch::Arguments>),
     Deployment(deployment::Arguments),
     Doctor(doctor::Arguments),
+    Status(look::StatusArguments),
+    Top(look::TopArguments),
     /// Measure requests beside what this machine can do at best, as ratios taken in one run.
     Bench(bench::report::Arguments),
     Simulate(simulate::Arguments),
@@ -48,6 +51,8 @@ fn main() -> ExitCode {
         Action::Launch(arguments) => launch::run(&arguments),
         Action::Deployment(arguments) => deployment::run(&arguments),
         Action::Doctor(arguments) => doctor::run(&arguments),
+        Action::Status(arguments) => look::status(&arguments),
+        Action::Top(arguments) => look::top(&arguments),
         Action::Bench(arguments) => finish(bench::report::run(&arguments)),
         Action::Simulate(arguments) => simulate::run(&arguments),
         Action::Checkpoint(arguments) => checkpoint::run(&arguments),

@@ -6,6 +6,8 @@ use super::mend::{Mender, News};
 use super::open::{channels, join, ps_options, router};
 use super::{ClientStats, LaneInfo};
 use crate::control::{ControlClient, HealthReport, Peer};
+use crate::engine::metrics::client::{ClientPage, ClientSource, Who};
+use crate::engine::metrics::{Keeper, Source, is_counting};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Access, Fabric, Qp, Region, WcStatus};
 use crate::ids::{ShardId, TableTag};
@@ -13,7 +15,7 @@ use crate::lane::{DirtyReason, LaneState};
 use crate::options::Settings;
 use crate::ps::client::{PsClient, Request, Token};
 use crate::rpc::{Bell, Channel};
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use crate::thread::start;
 use crate::time::now;
 use crate::wire::payload::{Command, TableSpec};
@@ -33,20 +35,26 @@ pub(super) struct Core<F: Fabric> {
     session: Mutex<Option<Session>>,
     client_id: u32,
     lane_bytes: u64,
+    numbers: Arc<ClientSource<F>>,
+    /// Only where requests are counted; gone after shutdown.
+    keeper: Mutex<Option<Keeper>>,
 }
 
 /// What the threads of a client share.
 #[derive(Debug)]
-pub(super) struct Shared<F: Fabric> {
-    pub(super) ps: PsClient<F>,
+pub(in crate::engine) struct Shared<F: Fabric> {
+    pub(in crate::engine) ps: PsClient<F>,
     pub(super) closing: AtomicBool,
     /// Wakes the thread that looks after lanes.
     pub(super) bell: Arc<Bell>,
     /// What it is to hear.
     pub(super) news: Mutex<Vec<News>>,
-    pub(super) settings: Settings,
+    pub(in crate::engine) settings: Settings,
+    /// What the control plane last told of each shard's health, by its number; 0: nothing.
+    pub(in crate::engine) health: Box<[AtomicU32]>,
+    pub(in crate::engine) plane_up: AtomicBool,
     /// Every buffer of this client: a rebuilt lane's peer must reach them too.
-    pub(super) buffers: Mutex<Vec<F::Region>>,
+    pub(in crate::engine) buffers: Mutex<Vec<F::Region>>,
     /// What shard 0 says of checkpoints.
     pub(super) notes: Notes,
     /// Last, so that lanes go before the fabric that made them.
@@ -71,7 +79,13 @@ impl<F: Fabric> Core<F> {
             Peer::Client(id) => id.0,
             Peer::Server(_) => return Err(Error::new(Status::Bug, "the control plane took this client for a server")),
         };
-        let ps = PsClient::new(channels, router(settings), ps_options(settings, incarnation));
+        let slots: Vec<usize> = channels.iter().map(Channel::slot_count).collect();
+        let mut ps = PsClient::new(channels, router(settings), ps_options(settings, incarnation));
+        let who = Who { number: client_id, incarnation, fabric: F::NAME };
+        let (page, tallies) = ClientPage::make(settings, who, &slots)?;
+        if let Some(tallies) = tallies {
+            ps.count_into(tallies);
+        }
         let mender = Mender::new(settings, incarnation, shards);
         let shared = Arc::new(Shared {
             ps,
@@ -79,6 +93,8 @@ impl<F: Fabric> Core<F> {
             bell,
             news: Mutex::default(),
             settings: settings.clone(),
+            health: slots.iter().map(|_| AtomicU32::new(0)).collect(),
+            plane_up: AtomicBool::new(true),
             buffers: Mutex::default(),
             notes: Notes::default(),
             fabric,
@@ -90,8 +106,9 @@ impl<F: Fabric> Core<F> {
                 control.wake();
             }
         });
-        let (listener, heard) = (Arc::clone(&shared), Arc::clone(&control));
-        let events = start("reclane-events", move || listen(&listener, &heard))?;
+        let numbers = Arc::new(page.of(Arc::clone(&shared), who, lane_bytes));
+        let (listener, heard, told) = (Arc::clone(&shared), Arc::clone(&control), Arc::clone(&numbers));
+        let events = start("reclane-events", move || listen(&listener, &heard, &*told))?;
         let needed = settings.lane_rebuild_enabled || settings.lane_probe_idle_ms > 0;
         let mender = if needed {
             let (mended, board) = (Arc::clone(&shared), Arc::clone(&control));
@@ -107,7 +124,19 @@ impl<F: Fabric> Core<F> {
             shards = settings.num_shards,
             fabric = F::NAME
         );
-        Ok(Core { shared, session, client_id, lane_bytes })
+        let core = Core { shared, session, client_id, lane_bytes, numbers, keeper: Mutex::new(None) };
+        if is_counting(settings) {
+            *lock(&core.keeper) = Some(Keeper::start(settings, Arc::clone(&core.numbers) as Arc<dyn Source>)?);
+        }
+        Ok(core)
+    }
+
+    pub(super) fn numbers(&self) -> &dyn Source {
+        &*self.numbers
+    }
+
+    pub(super) fn metrics_port(&self) -> Option<u16> {
+        lock(&self.keeper).as_ref().and_then(Keeper::port)
     }
 
     pub(super) fn ps(&self) -> &PsClient<F> {
@@ -279,6 +308,7 @@ impl<F: Fabric> Core<F> {
 
     fn end(&self) {
         self.shared.closing.store(true, Ordering::Relaxed);
+        drop(lock(&self.keeper).take());
         let Some(Session { control, events, mender }) = lock(&self.session).take() else {
             return;
         };

@@ -3,6 +3,8 @@
 use super::core::Shared;
 use super::mend::{Board, Mender, News};
 use crate::control::{ControlClient, Event, Health, Peer};
+use crate::engine::metrics::Source;
+use crate::engine::metrics::figures::figures;
 use crate::error::Result;
 use crate::fabric::Fabric;
 use crate::ids::{Incarnation, ShardId};
@@ -14,18 +16,23 @@ use core::time::Duration;
 
 /// How often the event thread looks whether it should end; `wake` makes it look at once.
 const EVENT_WAIT: Duration = Duration::from_millis(500);
+/// How long it may take to tell the control plane this client's numbers.
+const REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Longest sleep of the thread that looks after lanes.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Hears the control plane's verdicts. Its own end is no verdict on anybody.
-pub(super) fn listen<F: Fabric>(shared: &Shared<F>, control: &ControlClient) {
+pub(super) fn listen<F: Fabric>(shared: &Shared<F>, control: &ControlClient, numbers: &dyn Source) {
     while !shared.closing.load(Ordering::Relaxed) {
         let event = control.next_event(EVENT_WAIT);
         for shard in shared.ps.take_concerns() {
             ask_about(shared, control, shard);
         }
-        if let Some(event) = event {
-            hear(shared, event);
+        match event {
+            // The answer is a courtesy to people who look: one that does not arrive is asked for again.
+            Some(Event::ReportWanted) => drop(control.report(&figures(numbers), REPORT_TIMEOUT)),
+            Some(event) => hear(shared, event),
+            None => {}
         }
     }
 }
@@ -36,10 +43,12 @@ fn hear<F: Fabric>(shared: &Shared<F>, event: Event) {
             if shard == ShardId(0) {
                 shared.notes.leader_lost();
             }
+            note_health(shared, shard, Health::Dead);
             tell(shared, News::Down(shard.0));
             fail(shared, shard, incarnation, if died { DirtyReason::PeerGone } else { DirtyReason::PeerLeft });
         }
         Event::ServerHealth { shard, incarnation, health } => {
+            note_health(shared, shard, health);
             crate::event!(
                 crate::observe::Level::INFO,
                 crate::observe::events::SHARD_HEALTH,
@@ -68,10 +77,21 @@ fn hear<F: Fabric>(shared: &Shared<F>, event: Event) {
         Event::ControlPlaneLost => {
             // It is in the process of shard 0.
             shared.notes.leader_lost();
-            tell(shared, News::Board(false));
+            note_plane(shared, false);
         }
-        Event::ControlPlaneBack => tell(shared, News::Board(true)),
-        Event::MemberLeft { .. } | Event::LanesPublished { .. } | Event::Mail { .. } => {}
+        Event::ControlPlaneBack => note_plane(shared, true),
+        Event::MemberLeft { .. } | Event::LanesPublished { .. } | Event::Mail { .. } | Event::ReportWanted => {}
+    }
+}
+
+fn note_plane<F: Fabric>(shared: &Shared<F>, is_up: bool) {
+    shared.plane_up.store(is_up, Ordering::Relaxed);
+    tell(shared, News::Board(is_up));
+}
+
+fn note_health<F: Fabric>(shared: &Shared<F>, shard: ShardId, health: Health) {
+    if let Some(noted) = shared.health.get(shard.0 as usize) {
+        noted.store(health as u32, Ordering::Relaxed);
     }
 }
 

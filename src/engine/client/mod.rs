@@ -2,7 +2,7 @@
 
 mod buffer;
 mod checkpoint;
-mod core;
+pub(super) mod core;
 mod listen;
 pub(crate) mod mend;
 pub(crate) mod offered;
@@ -14,6 +14,7 @@ pub use checkpoint::CheckpointStatus;
 
 use self::core::Core;
 use super::log::sink;
+use super::metrics::{self, Totals};
 use super::{Request, Token};
 use crate::checkpoint::cut::State as CheckpointState;
 use crate::control::HealthReport;
@@ -304,6 +305,32 @@ impl Client {
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         on_core!(&self.face, core => core.stats())
+    }
+
+    /// All numbers of this client as Prometheus' text.
+    #[must_use]
+    pub fn metrics_text(&self) -> String {
+        metrics::text(on_core!(&self.face, core => core.numbers()))
+    }
+
+    /// One number by name: of a metric, or `component/field` of a profile. docs/metrics.md has the names.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is none.
+    pub fn metric(&self, name: &str) -> Result<u64> {
+        metrics::number(on_core!(&self.face, core => core.numbers()), name)
+    }
+
+    /// The totals of the profiles: one client and one transport component for each shard.
+    #[must_use]
+    pub fn profile_totals(&self) -> Vec<Totals> {
+        on_core!(&self.face, core => core.numbers().totals())
+    }
+
+    /// The port of the metrics over HTTP, if there is one.
+    #[must_use]
+    pub fn metrics_port(&self) -> Option<u16> {
+        on_core!(&self.face, core => core.metrics_port())
     }
 
     /// Waits until no request is under way, then leaves the deployment.

@@ -6,7 +6,10 @@ use super::guests::Guests;
 use super::listen::listen;
 use super::poller::{IdlePolicy, Mailbox, Outlets, Poller, Station};
 use super::queue::{Job, Queue};
+use super::watched::{Watch, Watched};
 use crate::control::{ControlClient, ControlPlane, Member, Role, Thresholds};
+use crate::engine::metrics::server::{ServerPage, ServerSource};
+use crate::engine::metrics::{Keeper, Source, is_counting};
 use crate::engine::{fresh_incarnation, host_name, identity};
 use crate::error::{Error, Result, Status};
 use crate::fabric::Fabric;
@@ -33,12 +36,12 @@ const STOP_LOOK: Duration = Duration::from_millis(1);
 
 /// What the threads of a shard share.
 #[derive(Debug)]
-pub(super) struct Shared<F: Fabric> {
-    pub(super) mailboxes: Vec<Arc<Mailbox<F>>>,
-    pub(super) settings: Settings,
+pub(in crate::engine) struct Shared<F: Fabric> {
+    pub(in crate::engine) mailboxes: Vec<Arc<Mailbox<F>>>,
+    pub(in crate::engine) settings: Settings,
     pub(super) incarnation: Incarnation,
-    pub(super) guests: Guests<F>,
-    worker_counts: Vec<Mutex<HandlerCounts>>,
+    pub(in crate::engine) guests: Guests<F>,
+    pub(in crate::engine) worker_counts: Vec<Mutex<HandlerCounts>>,
     pub(super) closing: AtomicBool,
     /// Where threads rest while a checkpoint is cut.
     pub(super) hold: Arc<Hold>,
@@ -49,7 +52,7 @@ pub(super) struct Shared<F: Fabric> {
     /// The deployment was restored while this shard ran on: it is of a world that is undone.
     pub(super) superseded: AtomicBool,
     /// The control plane is gone for now.
-    pub(super) plane_lost: AtomicBool,
+    pub(in crate::engine) plane_lost: AtomicBool,
     /// Last, so that lanes go before the fabric that made them.
     pub(super) fabric: F,
 }
@@ -58,8 +61,8 @@ impl<F: Fabric> Shared<F> {
     /// What all threads have done, as far as they have said.
     pub(super) fn counts(&self) -> HandlerCounts {
         let mut sum = HandlerCounts::default();
-        self.mailboxes.iter().for_each(|mailbox| add(&mut sum, &mailbox.stats().handled));
-        self.worker_counts.iter().for_each(|counts| add(&mut sum, &lock(counts)));
+        self.mailboxes.iter().for_each(|mailbox| sum.add(&mailbox.stats().handled));
+        self.worker_counts.iter().for_each(|counts| sum.add(&lock(counts)));
         sum
     }
 
@@ -92,6 +95,9 @@ pub(super) struct Core<F: Fabric> {
     shared: Arc<Shared<F>>,
     plane: Mutex<Option<ControlPlane>>,
     plane_port: Option<u16>,
+    numbers: Arc<ServerSource<F>>,
+    /// Only where requests are counted; gone after the stop.
+    keeper: Mutex<Option<Keeper>>,
 }
 
 impl<F: Fabric> Core<F> {
@@ -137,12 +143,17 @@ impl<F: Fabric> Core<F> {
             settings,
             fabric,
         });
-        let core = Core {
-            running: Mutex::new(Some(run(&shared, &store, &control, restored.damaged)?)),
-            shared,
-            plane: Mutex::new(plane),
-            plane_port,
-        };
+        let threads = shared.mailboxes.len() + shared.worker_counts.len();
+        let page = ServerPage::make(&shared.settings, incarnation, F::NAME, threads)?;
+        let watch = page.watch.clone();
+        let numbers = Arc::new(page.of(Arc::clone(&shared)));
+        let running = run(&shared, &store, &control, restored.damaged, (watch.as_ref(), &numbers))?;
+        let (running, plane, keeper) = (Mutex::new(Some(running)), Mutex::new(plane), Mutex::new(None));
+        let core = Core { running, shared, plane, plane_port, numbers, keeper };
+        if is_counting(&core.shared.settings) {
+            let source = Arc::clone(&core.numbers) as Arc<dyn Source>;
+            *lock(&core.keeper) = Some(Keeper::start(&core.shared.settings, source)?);
+        }
         control.ready()?;
         control.beat_every(Duration::from_millis(core.shared.settings.heartbeat_interval_ms));
         drop(control);
@@ -163,6 +174,14 @@ impl<F: Fabric> Core<F> {
         self.plane_port
     }
 
+    pub(super) fn numbers(&self) -> &dyn Source {
+        &*self.numbers
+    }
+
+    pub(super) fn metrics_port(&self) -> Option<u16> {
+        lock(&self.keeper).as_ref().and_then(Keeper::port)
+    }
+
     pub(super) fn stats(&self) -> ServerStats {
         let mut stats = ServerStats::default();
         for mailbox in &self.shared.mailboxes {
@@ -172,10 +191,10 @@ impl<F: Fabric> Core<F> {
             stats.scan_rounds += one.rounds;
             stats.empty_scan_rounds += one.empty;
             stats.sleeps += one.sleeps;
-            add(&mut stats.handled, &one.handled);
+            stats.handled.add(&one.handled);
         }
         for counts in &self.shared.worker_counts {
-            add(&mut stats.handled, &lock(counts));
+            stats.handled.add(&lock(counts));
         }
         stats
     }
@@ -215,6 +234,7 @@ impl<F: Fabric> Core<F> {
             }
         }
         drop(guard);
+        drop(lock(&self.keeper).take());
         if let Some(plane) = lock(&self.plane).take() {
             plane.stop();
         }
@@ -244,19 +264,6 @@ fn wait_for(threads: &[JoinHandle<()>], deadline: crate::time::Tick, busy: &str)
         pause(STOP_LOOK);
     }
     Ok(())
-}
-
-fn add(sum: &mut HandlerCounts, one: &HandlerCounts) {
-    sum.gets += one.gets;
-    sum.puts += one.puts;
-    sum.updates += one.updates;
-    sum.init_tables += one.init_tables;
-    sum.commands += one.commands;
-    sum.get_rows += one.get_rows;
-    sum.missing_rows += one.missing_rows;
-    sum.refused += one.refused;
-    sum.internal_errors += one.internal_errors;
-    sum.repeated += one.repeated;
 }
 
 fn mailboxes<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Vec<Arc<Mailbox<F>>>> {
@@ -294,6 +301,7 @@ fn run<F: Fabric>(
     store: &Arc<dyn Store>,
     control: &Arc<ControlClient>,
     damaged: BTreeSet<u64>,
+    (watch, numbers): (Option<&Watch>, &Arc<ServerSource<F>>),
 ) -> Result<Running<F>> {
     let settings = &shared.settings;
     let shard = u16::try_from(settings.shard_id).unwrap_or(u16::MAX);
@@ -314,13 +322,15 @@ fn run<F: Fabric>(
     let idle = IdlePolicy { spins: settings.poll_spin_iterations, yields: settings.poll_yield_iterations };
     for (index, mailbox) in (0_u32..).zip(&shared.mailboxes) {
         let outlets = Outlets { gets: gets.clone(), commands: commands.clone(), hold: Arc::clone(&shared.hold) };
-        let poller = Poller::new(Arc::clone(mailbox), handler.clone(), index, outlets, idle);
+        let watched = watch.map(|watch| Watched::new(watch.clone(), index as usize));
+        let poller = Poller::new(Arc::clone(mailbox), handler.clone(), index, outlets, idle, watched);
         running.pollers.push(start(&format!("reclane-poll-{index}"), move || poller.run())?);
     }
     let get_workers = gets.iter().flat_map(|queue| (0..settings.get_workers).map(move |_| queue));
     for ((index, queue), worker) in get_workers.chain(&commands).enumerate().zip(settings.server_threads..) {
         let (queue, shared, handler) = (Arc::clone(queue), Arc::clone(shared), handler.clone());
-        let body = move || work(&queue, &shared, &handler, worker, index);
+        let watched = watch.map(|watch| Watched::new(watch.clone(), worker as usize));
+        let body = move || work(&queue, &shared, &handler, (worker, index), watched);
         running.workers.push(start(&format!("reclane-work-{index}"), body)?);
     }
     if let Some(member) = checkpoint::Member::new(shared, store, running.post.clone()) {
@@ -330,20 +340,38 @@ fn run<F: Fabric>(
         running.checkpoints.push(start("reclane-ckpt-lead", move || lead.run())?);
     }
     let (heard, speaker, post) = (Arc::clone(shared), Arc::clone(control), running.post.clone());
-    running.events = Some(start("reclane-events", move || listen(&heard, &speaker, &post))?);
+    let told = Arc::clone(numbers);
+    running.events = Some(start("reclane-events", move || listen(&heard, &speaker, &post, &*told))?);
     Ok(running)
 }
 
-fn work<F: Fabric>(queue: &Queue<F>, shared: &Shared<F>, handler: &Handler, worker: u32, index: usize) {
+fn work<F: Fabric>(
+    queue: &Queue<F>,
+    shared: &Shared<F>,
+    handler: &Handler,
+    (worker, index): (u32, usize),
+    mut watched: Option<Watched>,
+) {
     let mut scratch = Scratch::new(worker);
+    let mut jobs = 0_u64;
     while let Some(job) = queue.pop() {
+        jobs += 1;
         // Requests of a lane that is down are not worth executing: its client sends them again, or has given them up.
         let _inside = Handler::is_slow(&job.header).then(|| shared.hold.command());
         while job.lane.is_usable() || !fenced(shared, &job) {
-            if handler.execute(&job.lane, job.slot, &job.header, &mut scratch) {
+            let done = match &mut watched {
+                Some(watched) if jobs & watched.sample_mask() == 0 => {
+                    watched.execute(handler, &job.lane, job.slot, &job.header, &mut scratch)
+                }
+                _ => handler.execute(&job.lane, job.slot, &job.header, &mut scratch),
+            };
+            if done {
                 break;
             }
             std::thread::yield_now();
+        }
+        if let Some(watched) = &watched {
+            watched.store_worker(&scratch.counts, jobs);
         }
         *lock(&shared.worker_counts[index]) = scratch.counts;
     }

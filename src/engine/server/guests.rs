@@ -183,6 +183,11 @@ impl<F: crate::fabric::Fabric> Guests<F> {
         }
     }
 
+    /// How many are here.
+    pub(in crate::engine) fn count(&self) -> usize {
+        self.present().len()
+    }
+
     /// Those who are here.
     pub(super) fn present(&self) -> Vec<Arc<Guest<F>>> {
         lock(&self.all).values().filter(|guest| lock(&guest.turn).gone.is_none()).cloned().collect()

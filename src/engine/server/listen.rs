@@ -5,6 +5,8 @@ use super::checkpoint::{LEADER, Post, refuse_lone_restart, supersedes};
 use super::core::Shared;
 use crate::control::{ControlClient, Event, Peer};
 use crate::engine::connect::geometry;
+use crate::engine::metrics::Source;
+use crate::engine::metrics::figures::figures;
 use crate::fabric::Fabric;
 use crate::ids::{ClientId, Incarnation};
 use crate::options::CheckpointRestore;
@@ -14,6 +16,8 @@ use crate::time::{Tick, now};
 use core::time::Duration;
 use std::thread::JoinHandle;
 
+/// How long it may take to tell the control plane this shard's numbers.
+const REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Longest wait for an event.
 const EVENT_WAIT: Duration = Duration::from_millis(500);
 
@@ -35,7 +39,12 @@ impl Look {
 }
 
 /// Until the shard stops.
-pub(super) fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>, post: &Post) {
+pub(super) fn listen<F: Fabric>(
+    shared: &Arc<Shared<F>>,
+    control: &Arc<ControlClient>,
+    post: &Post,
+    numbers: &dyn Source,
+) {
     let mut admissions: Vec<JoinHandle<()>> = Vec::new();
     let settings = &shared.settings;
     let (least, most) = (settings.lane_rebuild_poll_ms, settings.lane_rebuild_poll_max_ms);
@@ -61,6 +70,8 @@ pub(super) fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlCl
                     refuse_lone_restart(control, shard);
                 }
             }
+            // The answer is a courtesy to people who look: one that does not arrive is asked for again.
+            Some(Event::ReportWanted) => drop(control.report(&figures(numbers), REPORT_TIMEOUT)),
             Some(Event::ControlPlaneLost) => shared.plane_lost.store(true, Ordering::Relaxed),
             Some(Event::ControlPlaneBack) => shared.plane_lost.store(false, Ordering::Relaxed),
             Some(_) | None => {}

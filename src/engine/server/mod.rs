@@ -2,18 +2,20 @@
 
 mod accept;
 mod checkpoint;
-mod core;
+pub(super) mod core;
 pub(crate) mod guests;
 mod listen;
 mod poller;
 mod queue;
 pub(crate) mod respond;
+pub(super) mod watched;
 
 use self::core::Core;
 use super::client::shm_options;
 #[cfg(not(feature = "verbs"))]
 use super::client::verbs_unavailable;
 use super::log::sink;
+use super::metrics::{self, Totals};
 use crate::error::Result;
 use crate::fabric::shm::Shm;
 #[cfg(feature = "verbs")]
@@ -100,6 +102,32 @@ impl Server {
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         on_core!(&self.face, core => core.stats())
+    }
+
+    /// All numbers of this shard as Prometheus' text.
+    #[must_use]
+    pub fn metrics_text(&self) -> String {
+        metrics::text(on_core!(&self.face, core => core.numbers()))
+    }
+
+    /// One number by name: of a metric, or `component/field` of a profile. docs/metrics.md has the names.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is none.
+    pub fn metric(&self, name: &str) -> Result<u64> {
+        metrics::number(on_core!(&self.face, core => core.numbers()), name)
+    }
+
+    /// The totals of the profiles: the server's, its transport's, and one for each poll thread.
+    #[must_use]
+    pub fn profile_totals(&self) -> Vec<Totals> {
+        on_core!(&self.face, core => core.numbers().totals())
+    }
+
+    /// The port of the metrics over HTTP, if there is one.
+    #[must_use]
+    pub fn metrics_port(&self) -> Option<u16> {
+        on_core!(&self.face, core => core.metrics_port())
     }
 
     /// Says that the shard is draining, executes what was committed, ends all threads, and leaves. Called again, it does

@@ -3,12 +3,13 @@
 
 use super::checkpoint::Hold;
 use super::queue::{Job, Queue};
+use super::watched::{Rounds, Watched};
 use crate::fabric::{Fabric, Waker};
 use crate::ids::{ClientId, Incarnation};
 use crate::ps::{Handler, HandlerCounts, Scratch};
 use crate::rpc::{READY_MAX, Ready, Scanner, ServerLane, take_completions};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
-use crate::wire::Op;
+use crate::wire::{Op, RequestHeader};
 use core::time::Duration;
 
 /// Where one scanner's lanes put their completions.
@@ -20,7 +21,7 @@ pub(super) struct Station<F: Fabric> {
 
 /// What other threads may touch of a poll thread.
 #[derive(Debug)]
-pub(super) struct Mailbox<F: Fabric> {
+pub(in crate::engine) struct Mailbox<F: Fabric> {
     /// One per scanner.
     pub(super) stations: Vec<Station<F>>,
     pub(super) waker: Arc<F::Waker>,
@@ -45,18 +46,20 @@ struct Counters {
     lane_bytes: AtomicU64,
     rounds: AtomicU64,
     empty: AtomicU64,
+    found: AtomicU64,
     sleeps: AtomicU64,
 }
 
 /// Numbers of one poll thread.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PollerStats {
-    pub(super) lanes: u64,
-    pub(super) lane_bytes: u64,
-    pub(super) rounds: u64,
-    pub(super) empty: u64,
-    pub(super) sleeps: u64,
-    pub(super) handled: HandlerCounts,
+pub(in crate::engine) struct PollerStats {
+    pub(in crate::engine) lanes: u64,
+    pub(in crate::engine) lane_bytes: u64,
+    pub(in crate::engine) rounds: u64,
+    pub(in crate::engine) empty: u64,
+    pub(in crate::engine) found: u64,
+    pub(in crate::engine) sleeps: u64,
+    pub(in crate::engine) handled: HandlerCounts,
 }
 
 impl<F: Fabric> Mailbox<F> {
@@ -109,12 +112,13 @@ impl<F: Fabric> Mailbox<F> {
         self.post(|inbox| inbox.stop = true);
     }
 
-    pub(super) fn stats(&self) -> PollerStats {
+    pub(in crate::engine) fn stats(&self) -> PollerStats {
         PollerStats {
             lanes: self.counters.lanes.load(Ordering::Relaxed),
             lane_bytes: self.counters.lane_bytes.load(Ordering::Relaxed),
             rounds: self.counters.rounds.load(Ordering::Relaxed),
             empty: self.counters.empty.load(Ordering::Relaxed),
+            found: self.counters.found.load(Ordering::Relaxed),
             sleeps: self.counters.sleeps.load(Ordering::Relaxed),
             handled: *lock(&self.counts),
         }
@@ -145,6 +149,8 @@ const SLEEP: Duration = Duration::from_millis(200);
 const CARE_EVERY_ROUNDS: u64 = 4096;
 /// Rounds after which the counters are made visible.
 const PUBLISH_EVERY_ROUNDS: u64 = 1024;
+/// The same for the page, where there is one: a thread that is stuck must not have kept much to itself.
+const FLUSH_EVERY_ROUNDS: u64 = 16;
 
 /// Rounds without work in which a thread does not even pause: a pause is as long as a cache line takes from core to core,
 /// and half of one, on average, would be added to every request of a client that has one at a time. Some tens of
@@ -165,6 +171,15 @@ pub(super) struct Poller<F: Fabric> {
     later: Vec<Job<F>>,
     rounds: u64,
     empty: u64,
+    /// Requests found.
+    found: u64,
+    /// Of those, repetitions that had to wait.
+    waited: u64,
+    /// A busy round whose number has none of these bits is timed; all bits: none is.
+    sample_mask: u64,
+    /// The same for telling what was counted.
+    flush_mask: u64,
+    watched: Option<Box<Watched>>,
     idle_rounds: u32,
     /// Rounds left, once told to stop.
     stopping: Option<usize>,
@@ -177,6 +192,7 @@ impl<F: Fabric> Poller<F> {
         worker: u32,
         outlets: Outlets<F>,
         idle: IdlePolicy,
+        watched: Option<Watched>,
     ) -> Poller<F> {
         let scanners = mailbox.stations.iter().map(|station| Scanner::new(Arc::clone(&station.recv))).collect();
         Poller {
@@ -190,6 +206,11 @@ impl<F: Fabric> Poller<F> {
             later: Vec::new(),
             rounds: 0,
             empty: 0,
+            found: 0,
+            waited: 0,
+            sample_mask: watched.as_ref().map_or(u64::MAX, Watched::sample_mask),
+            flush_mask: if watched.is_some() { FLUSH_EVERY_ROUNDS - 1 } else { PUBLISH_EVERY_ROUNDS - 1 },
+            watched: watched.map(Box::new),
             idle_rounds: 0,
             stopping: None,
         }
@@ -210,11 +231,8 @@ impl<F: Fabric> Poller<F> {
                     break;
                 }
             }
-            if self.rounds.is_multiple_of(PUBLISH_EVERY_ROUNDS) {
-                self.publish();
-                if self.rounds.is_multiple_of(CARE_EVERY_ROUNDS) {
-                    self.drop_unusable();
-                }
+            if self.rounds & self.flush_mask == 0 {
+                self.flush();
             }
             if found {
                 self.idle_rounds = 0;
@@ -246,6 +264,7 @@ impl<F: Fabric> Poller<F> {
                 continue;
             }
             found = true;
+            self.found += self.ready.len() as u64;
             for ready in &self.ready {
                 let bytes = if ready.header.op == Op::Get as u8 { ready.header.response_bytes } else { 0 };
                 self.scanners[index].lane(ready.lane).fetch_for_answer(ready.slot, bytes);
@@ -254,20 +273,10 @@ impl<F: Fabric> Poller<F> {
                 let worker = self.scratch.worker;
                 self.ready.iter().for_each(|ready| self.handler.prefetch(worker, &ready.header));
             }
-            for ready in &self.ready {
-                let lane = self.scanners[index].lane(ready.lane);
-                let outlet = match ready.header.op {
-                    op if op == Op::Get as u8 => &self.outlets.gets,
-                    _ if Handler::is_slow(&ready.header) => &self.outlets.commands,
-                    _ => &None,
-                };
-                match outlet {
-                    Some(queue) => {
-                        queue.push(Job { lane: Arc::clone(lane), slot: ready.slot, header: ready.header });
-                    }
-                    None if self.handler.execute(lane, ready.slot, &ready.header, &mut self.scratch) => {}
-                    None => self.later.push(Job { lane: Arc::clone(lane), slot: ready.slot, header: ready.header }),
-                }
+            if self.rounds & self.sample_mask == 0 {
+                self.serve_timed(index);
+            } else {
+                self.serve(index, Handler::execute);
             }
         }
         if !self.later.is_empty() {
@@ -275,6 +284,65 @@ impl<F: Fabric> Poller<F> {
         }
         self.empty += u64::from(!found);
         found
+    }
+
+    /// Executes what one scanner found, or hands it on.
+    #[inline(always)]
+    fn serve(
+        &mut self,
+        index: usize,
+        mut execute: impl FnMut(&Handler, &ServerLane<F>, u32, &RequestHeader, &mut Scratch) -> bool,
+    ) {
+        for ready in &self.ready {
+            let lane = self.scanners[index].lane(ready.lane);
+            let outlet = match ready.header.op {
+                op if op == Op::Get as u8 => &self.outlets.gets,
+                _ if Handler::is_slow(&ready.header) => &self.outlets.commands,
+                _ => &None,
+            };
+            match outlet {
+                Some(queue) => {
+                    queue.push(Job { lane: Arc::clone(lane), slot: ready.slot, header: ready.header });
+                }
+                None if execute(&self.handler, lane, ready.slot, &ready.header, &mut self.scratch) => {}
+                None => {
+                    self.waited += 1;
+                    self.later.push(Job { lane: Arc::clone(lane), slot: ready.slot, header: ready.header });
+                }
+            }
+        }
+    }
+
+    /// The same with the clock.
+    #[cold]
+    fn serve_timed(&mut self, index: usize) {
+        let Some(mut watched) = self.watched.take() else { return self.serve(index, Handler::execute) };
+        watched.found(self.ready.len());
+        self.serve(index, |handler, lane, slot, header, scratch| watched.execute(handler, lane, slot, header, scratch));
+        self.watched = Some(watched);
+    }
+
+    /// Tells what was counted, and looks after the lanes from time to time.
+    #[cold]
+    fn flush(&mut self) {
+        if let Some(watched) = &mut self.watched {
+            let looks = self.scanners.iter().map(|scanner| scanner.looks(FLUSH_EVERY_ROUNDS)).sum();
+            watched.looked(looks);
+            self.store_counts();
+        }
+        if self.rounds.is_multiple_of(PUBLISH_EVERY_ROUNDS) {
+            self.publish();
+            if self.rounds.is_multiple_of(CARE_EVERY_ROUNDS) {
+                self.drop_unusable();
+            }
+        }
+    }
+
+    fn store_counts(&mut self) {
+        let (rounds, empty, found, waited) = (self.rounds, self.empty, self.found, self.waited);
+        if let Some(watched) = &mut self.watched {
+            watched.store(&self.scratch.counts, Rounds { rounds, empty, found, waited });
+        }
     }
 
     /// Hands repetitions in again. Each slot has one at most, so there are never many. True: there are some.
@@ -309,6 +377,9 @@ impl<F: Fabric> Poller<F> {
         if !self.mailbox.news.load(Ordering::Relaxed) && !self.round(true) {
             self.mailbox.counters.sleeps.fetch_add(1, Ordering::Relaxed);
             waker.wait(SLEEP);
+            if let Some(watched) = &mut self.watched {
+                watched.slept();
+            }
         }
         waker.disarm();
         // After a ring there is work: spin again. After a mere timeout, one more round and back to sleep.
@@ -392,10 +463,15 @@ impl<F: Fabric> Poller<F> {
         counters.lane_bytes.store(lanes().map(|lane| lane.registered_bytes() as u64).sum(), Ordering::Relaxed);
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
+        if let Some(watched) = &mut self.watched {
+            watched.spent();
+        }
+        self.store_counts();
         let counters = &self.mailbox.counters;
         counters.rounds.store(self.rounds, Ordering::Relaxed);
         counters.empty.store(self.empty, Ordering::Relaxed);
+        counters.found.store(self.found, Ordering::Relaxed);
         *lock(&self.mailbox.counts) = self.scratch.counts;
     }
 }

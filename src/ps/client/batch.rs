@@ -116,6 +116,11 @@ impl Batches {
         Batches { places: (0..count).map(place).collect() }
     }
 
+    /// How many are under way, and how many can be.
+    pub(super) fn load(&self) -> (usize, usize) {
+        (self.places.iter().filter(|place| place.gate.is_taken()).count(), self.places.len())
+    }
+
     fn take(&self) -> Result<(usize, Guard<'_>)> {
         for (index, place) in self.places.iter().enumerate() {
             if let Some(use_count) = place.gate.take() {

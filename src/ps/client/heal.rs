@@ -1,7 +1,8 @@
 //! What a request does when its lane is lost or its answer does not come: ask about the shard, be sent again, or fail.
 
 use super::PsClient;
-use super::single::Record;
+use super::record::Record;
+use super::tally::fault;
 use crate::error::{Error, Outcome, StatusClass};
 use crate::fabric::Fabric;
 use crate::rpc::{Channel, Held, Resend};
@@ -89,6 +90,7 @@ impl<F: Fabric> PsClient<F> {
         // SAFETY: the token's holder is the only thread on this request; what it names is valid until it is done.
         match unsafe { channel.resend(held) } {
             Resend::Sent => {
+                self.count_fault(channel.shard(), fault::RETRIES);
                 record.sent_again();
                 true
             }

@@ -8,13 +8,15 @@ mod all;
 mod batch;
 mod fill;
 mod heal;
+mod record;
 mod request;
 mod single;
+pub mod tally;
 mod token;
 mod turnstile;
 
+pub use record::Record;
 pub use request::{Borrowed, Request, Rows, Target};
-pub use single::Record;
 pub use token::{INDEX_MAX, SHARDS_MAX, Token};
 
 use super::routing::Router;
@@ -29,6 +31,7 @@ use batch::Batches;
 use core::time::Duration;
 use heal::Concerns;
 use request::{Local, Source, name_of, part_of};
+use tally::Tallies;
 use token::Named;
 
 /// What a client is set to.
@@ -66,6 +69,8 @@ pub struct PsClient<F: Fabric> {
     tables: Box<[Limits]>,
     batches: Batches,
     concerns: Concerns,
+    /// Only where somebody asked for it.
+    tallies: Option<Box<Tallies>>,
 }
 
 const TAGS: usize = 1 << 16;
@@ -98,7 +103,8 @@ impl<F: Fabric> PsClient<F> {
         let slots: usize = channels.iter().map(Channel::slot_count).sum();
         let batches = Batches::new((slots * 2).clamp(16, INDEX_MAX));
         let concerns = Concerns::new(channels.len());
-        let client = PsClient { channels: channels.into_boxed_slice(), router, options, tables, batches, concerns };
+        let channels = channels.into_boxed_slice();
+        let client = PsClient { channels, router, options, tables, batches, concerns, tallies: None };
         client.set_dim(TableTag(0), client.options.default_dim);
         client
     }
@@ -176,6 +182,12 @@ impl<F: Fabric> PsClient<F> {
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.channels.iter().map(Channel::held_count).sum()
+    }
+
+    /// Batches under way, and the most that can be.
+    #[must_use]
+    pub fn batch_load(&self) -> (usize, usize) {
+        self.batches.load()
     }
 
     #[inline]

@@ -1,12 +1,14 @@
 //! A request that takes one slot: it lives in that slot's record from submit to revoke.
 
 use super::fill::{blank, place_keys, place_rows};
+use super::record::{Record, Stage};
 use super::request::{Borrowed, Source, name_of};
+use super::tally::fault;
 use super::{Plan, PsClient, Token, refused};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Fabric, Mutant, Region, mutated};
 use crate::rpc::{AcquireError, Channel, Held, Judgement, Turn};
-use crate::time::{Tick, now};
+use crate::time::now;
 use crate::wire::{INLINE_BYTES, Op, RequestHeader, ResponseHeader, RpcStatus, flags};
 use core::time::Duration;
 
@@ -14,80 +16,6 @@ use core::time::Duration;
 const GROWS_FROM_BYTES: usize = 8192;
 /// Every so many fruitless queries the slow signs are looked at.
 const QUERIES_PER_CHECK: u32 = 64;
-
-/// Where a request stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Stage {
-    /// Sent; no answer yet.
-    #[default]
-    Waiting,
-    /// Answered well.
-    Done,
-    /// Failed; the error is kept.
-    Failed,
-}
-
-/// What the client keeps with a request in its slot.
-#[derive(Debug, Default)]
-pub struct Record {
-    stage: Stage,
-    is_get: bool,
-    /// The server publishes progress.
-    grows: bool,
-    /// The server writes rows to a registered buffer.
-    lands: bool,
-    keys: u32,
-    row_bytes: u32,
-    /// Bytes of the answer that is expected.
-    total: u32,
-    /// Rows copied to `rows` so far.
-    copied: u32,
-    queries: u32,
-    /// Tag that INIT_TABLE answered.
-    pub(super) aux: u32,
-    /// The caller's memory, as an address; 0 when rows are read in place.
-    rows: usize,
-    first_slow: Option<Tick>,
-    /// How long it must have waited before somebody asks about its shard again.
-    pub(super) ask_at: Duration,
-    inline: [u64; INLINE_BYTES / 8],
-    error: Option<Box<Error>>,
-}
-
-impl Record {
-    /// Whether the server writes rows to a registered buffer.
-    pub(super) fn lands(&self) -> bool {
-        self.lands
-    }
-
-    /// It was sent again: what was read of a growing answer is void.
-    pub(super) fn sent_again(&mut self) {
-        self.copied = 0;
-    }
-
-    /// Begins a request in the record of a slot just taken. Field by field and in place: a record put together elsewhere
-    /// and moved here would be loaded in larger pieces than it was stored in, and wait for those stores.
-    #[inline(always)]
-    #[allow(clippy::cast_possible_truncation)] // a part fits a slot, whose size is a u32
-    fn begin(&mut self, plan: &Plan<'_>, total: usize) {
-        self.stage = Stage::Waiting;
-        self.is_get = plan.op == Op::Get;
-        self.grows = false;
-        self.lands = false;
-        self.keys = plan.keys.len() as u32;
-        self.row_bytes = plan.row_bytes as u32;
-        self.total = total as u32;
-        self.copied = 0;
-        self.queries = 0;
-        self.aux = 0;
-        self.rows = 0;
-        self.first_slow = None;
-        self.ask_at = Duration::ZERO;
-        if self.error.is_some() {
-            self.error = None;
-        }
-    }
-}
 
 impl<F: Fabric> PsClient<F> {
     /// Marks a request that changes something, where it may be sent again.
@@ -111,6 +39,7 @@ impl<F: Fabric> PsClient<F> {
     fn take_late(&self, shard: usize, error: AcquireError) -> Result<Held> {
         let acquired = match error {
             AcquireError::NoSlot => {
+                self.count_fault(self.channels[shard].shard(), fault::NO_SLOT);
                 self.help_batches();
                 self.channels[shard].acquire()
             }
@@ -133,6 +62,7 @@ impl<F: Fabric> PsClient<F> {
         let channel = &self.channels[shard];
         // SAFETY: the slot is held; the payload was written; landing is the caller's to keep.
         unsafe { channel.send(held, header, landing) }.inspect_err(|_| {
+            self.count_fault(channel.shard(), fault::FAILED);
             channel.release(held);
         })
     }
@@ -157,6 +87,50 @@ impl<F: Fabric> PsClient<F> {
     /// As [`PsClient::single_get`], with a held slot.
     #[inline]
     pub(super) unsafe fn start_get<R: Region>(
+        &self,
+        shard: usize,
+        held: Held,
+        plan: &Plan<'_>,
+        rows: *mut f32,
+        region: Option<&R>,
+    ) -> Result<()> {
+        // SAFETY: the record is the holder's.
+        let is_unusual = unsafe { (*self.channels[shard].record(held)).is_unusual };
+        if is_unusual {
+            // SAFETY: as the caller vouches.
+            return unsafe { self.start_unusual_get(shard, held, plan, rows, region) };
+        }
+        // SAFETY: as the caller vouches.
+        unsafe { self.send_get(shard, held, plan, rows, region) }
+    }
+
+    /// # Safety
+    /// As [`PsClient::start_get`].
+    #[cold]
+    unsafe fn start_unusual_get<R: Region>(
+        &self,
+        shard: usize,
+        held: Held,
+        plan: &Plan<'_>,
+        rows: *mut f32,
+        region: Option<&R>,
+    ) -> Result<()> {
+        // SAFETY: the record is the holder's, here and below; the rest as the caller vouches.
+        unsafe {
+            let record = self.channels[shard].record(held);
+            let timed = (*record).begin_unusual();
+            self.send_get(shard, held, plan, rows, region)?;
+            if timed {
+                (*record).sent();
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`PsClient::start_get`].
+    #[inline(always)]
+    unsafe fn send_get<R: Region>(
         &self,
         shard: usize,
         held: Held,
@@ -222,6 +196,50 @@ impl<F: Fabric> PsClient<F> {
         source: Source,
         positions: Option<&[u32]>,
     ) -> Result<()> {
+        // SAFETY: the record is the holder's.
+        let is_unusual = unsafe { (*self.channels[shard].record(held)).is_unusual };
+        if is_unusual {
+            // SAFETY: as the caller vouches.
+            return unsafe { self.start_unusual_rows(shard, held, plan, source, positions) };
+        }
+        // SAFETY: as the caller vouches.
+        unsafe { self.send_rows(shard, held, plan, source, positions) }
+    }
+
+    /// # Safety
+    /// As [`PsClient::start_rows`].
+    #[cold]
+    unsafe fn start_unusual_rows(
+        &self,
+        shard: usize,
+        held: Held,
+        plan: &Plan<'_>,
+        source: Source,
+        positions: Option<&[u32]>,
+    ) -> Result<()> {
+        // SAFETY: the record is the holder's, here and below; the rest as the caller vouches.
+        unsafe {
+            let record = self.channels[shard].record(held);
+            let timed = (*record).begin_unusual();
+            self.send_rows(shard, held, plan, source, positions)?;
+            if timed {
+                (*record).sent();
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`PsClient::start_rows`].
+    #[inline(always)]
+    unsafe fn send_rows(
+        &self,
+        shard: usize,
+        held: Held,
+        plan: &Plan<'_>,
+        source: Source,
+        positions: Option<&[u32]>,
+    ) -> Result<()> {
         let channel = &self.channels[shard];
         let mut header = self.once(blank(plan.op, plan.table.0, plan.keys.len()));
         // SAFETY: the plan's part was bounded by the slot's payload; the record is the holder's.
@@ -258,7 +276,7 @@ impl<F: Fabric> PsClient<F> {
             {
                 header.payload_bytes = bytes.len() as u32;
             }
-            *channel.record(held) = Record::default();
+            *channel.record(held) = Record { op: op as u8, ..Record::default() };
             self.launch(shard, held, header, core::ptr::null())?;
         }
         Ok(Token::single(shard, held.index, held.use_count))
@@ -270,11 +288,31 @@ impl<F: Fabric> PsClient<F> {
         // SAFETY: the token's holder is the only thread on this request (the documented rule).
         let record = unsafe { &mut *channel.record(held) };
         if record.stage != Stage::Waiting {
+            return self.advance_unusual(channel, held, record, query);
+        }
+        self.take_answer(channel, held, record) || self.not_answered(channel, held, record, query)
+    }
+
+    /// The same for a request that is timed, or over.
+    #[cold]
+    fn advance_unusual(&self, channel: &Channel<F, Record>, held: Held, record: &mut Record, query: bool) -> bool {
+        if record.stage != Stage::Timed {
             return true;
         }
-        if Self::take_answer(channel, held, record) {
-            return true;
+        // SAFETY: the token's holder is the only thread on this request.
+        if unsafe { channel.is_answered(held, record.total) } {
+            let seen = now();
+            if self.bring_home(channel, held, record) {
+                self.count_timed(channel, held, record, seen);
+                return true;
+            }
         }
+        self.not_answered(channel, held, record, query)
+    }
+
+    /// There is no answer yet; true when the request has failed.
+    #[inline(always)]
+    fn not_answered(&self, channel: &Channel<F, Record>, held: Held, record: &mut Record, query: bool) -> bool {
         if record.grows && record.rows != 0 {
             copy_grown(channel, held, record);
         }
@@ -289,12 +327,18 @@ impl<F: Fabric> PsClient<F> {
 
     /// Takes the answer home if it is there; true when the request is done by that, well or not.
     #[inline(always)]
-    fn take_answer(channel: &Channel<F, Record>, held: Held, record: &mut Record) -> bool {
+    fn take_answer(&self, channel: &Channel<F, Record>, held: Held, record: &mut Record) -> bool {
         // SAFETY: the token's holder is the only thread on this request.
         if !unsafe { channel.is_answered(held, record.total) } {
             return false;
         }
-        // SAFETY: as above.
+        self.bring_home(channel, held, record)
+    }
+
+    /// The answer's word is there.
+    #[inline(always)]
+    fn bring_home(&self, channel: &Channel<F, Record>, held: Held, record: &mut Record) -> bool {
+        // SAFETY: the token's holder is the only thread on this request.
         let answer = unsafe { channel.answer(held) };
         // SAFETY: as above.
         match unsafe { channel.judge(held, record.total, &answer) } {
@@ -302,6 +346,7 @@ impl<F: Fabric> PsClient<F> {
             Judgement::NotYet => return false,
             Judgement::Corrupt => fail_corrupt(channel, held, record),
         }
+        self.count_answered(channel.shard(), held, record);
         true
     }
 
@@ -316,15 +361,18 @@ impl<F: Fabric> PsClient<F> {
         self.consider_asking(channel.shard(), record, Duration::from_nanos(at.since_ns(first)));
         if let Err(mut error) = outcome {
             // An answer that came before the lane went down counts.
-            if Self::take_answer(channel, held, record) {
+            if self.take_answer(channel, held, record) {
                 return true;
             }
             if !expired && self.send_again(channel, held, record, &mut error) {
                 return false;
             }
             error.elapsed_ns = at.since_ns(first);
-            record.error = Some(error);
-            record.stage = Stage::Failed;
+            record.fail(error);
+            self.count_fault(channel.shard(), fault::FAILED);
+            if expired {
+                self.count_fault(channel.shard(), fault::TIMEOUTS);
+            }
             return true;
         }
         false
@@ -366,7 +414,7 @@ impl<F: Fabric> PsClient<F> {
         let done = self.single_advance(channel, held, true);
         // SAFETY: the token's holder is the only thread on this request.
         let record = unsafe { &mut *channel.record(held) };
-        if !record.is_get || record.rows != 0 {
+        if !record.is_get() || record.rows != 0 {
             return Err(Error::new(Status::WrongState, "only a GET without a target can be read in place"));
         }
         if let Some(error) = &record.error {
@@ -392,10 +440,21 @@ impl<F: Fabric> PsClient<F> {
     #[inline]
     pub(super) fn single_revoke(&self, channel: &Channel<F, Record>, held: Held) {
         // SAFETY: the token's holder is the only thread on this request.
-        if unsafe { (*channel.record(held)).stage } == Stage::Waiting {
-            // The server may still write into the slot, and into the caller's memory by our own hand: let it finish. A
-            // lane that goes down ends this as well.
-            let _ = self.single_wait(channel, held, None);
+        if unsafe { (*channel.record(held)).stage } != Stage::Done {
+            return self.revoke_unusual(channel, held);
+        }
+        channel.release(held);
+    }
+
+    /// The same for a request that is not done, has failed, or is timed.
+    #[cold]
+    fn revoke_unusual(&self, channel: &Channel<F, Record>, held: Held) {
+        // The server may still write into the slot, and into the caller's memory by our own hand: let it finish. A lane
+        // that goes down ends this as well.
+        let _ = self.single_wait(channel, held, None);
+        // SAFETY: the token's holder is the only thread on this request.
+        if unsafe { (*channel.record(held)).stage } == Stage::DoneTimed {
+            return self.release_timed(channel, held);
         }
         channel.release(held);
     }
@@ -437,8 +496,7 @@ fn copy_rows(from: *const u8, record: &mut Record, until: u32) {
 fn fail_corrupt<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mut Record) {
     let error =
         Error::new(Status::CorruptResponse, "the answer does not agree with its checksum, or answers another request");
-    record.error = Some(channel.describe(held, error));
-    record.stage = Stage::Failed;
+    record.fail(channel.describe(held, error));
 }
 
 /// Takes the answer home.
@@ -446,13 +504,12 @@ fn fail_corrupt<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mu
 fn settle<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mut Record, answer: &ResponseHeader) {
     let status = RpcStatus::from_code(answer.status);
     record.aux = answer.aux;
-    if status != RpcStatus::Ok || (record.is_get && answer.response_bytes != record.total) {
-        record.error = Some(channel.describe(held, refused(status)));
-        record.stage = Stage::Failed;
+    if status != RpcStatus::Ok || (record.is_get() && answer.response_bytes != record.total) {
+        record.fail(channel.describe(held, refused(status)));
         return;
     }
     record.stage = Stage::Done;
-    if !record.is_get || record.lands {
+    if !record.is_get() || record.lands {
         return;
     }
     if record.total as usize <= INLINE_BYTES {

@@ -84,6 +84,11 @@ impl<A: Word64> Turnstile<A> {
         (word & STATE_BITS == HELD && self.hold(word >> 2, HELPED)).then_some(word >> 2)
     }
 
+    /// Whether a use is under way.
+    pub(super) fn is_taken(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & STATE_BITS != FREE
+    }
+
     fn hold(&self, use_count: u64, state: u64) -> bool {
         // Acquire: pairs with the Release of the `leave` before.
         self.word.replace((use_count << 2) | HELD, (use_count << 2) | state, Ordering::Acquire)

@@ -35,7 +35,7 @@ pub use arena::{MappedMemory, MemoryReport, RowMemory, RowSegment};
 pub use image::{StoreImage, TableImage};
 
 use super::routing::{HashMethod, Router};
-use super::store::{GetStats, RowRef, RowsIn, Store, TableShape};
+use super::store::{GetStats, GetTimes, RowRef, RowsIn, Store, TableShape};
 use crate::error::{Error, Result, Status};
 use crate::ids::TableTag;
 use crate::numa;
@@ -353,6 +353,22 @@ impl Store for BuiltinStore {
         let gather = Gather { table, stripes: self.gate.is_some().then_some(&self.stripes), keys, ahead, out };
         // SAFETY: the caller's promise; rows change under the stripes, or not at all with one worker.
         let missing_rows = unsafe { gather.run()? };
+        Ok(GetStats { missing_rows })
+    }
+
+    unsafe fn get_timed(
+        &self,
+        worker: u32,
+        table: TableTag,
+        keys: &[u64],
+        out: *mut u8,
+        times: &mut GetTimes,
+    ) -> core::result::Result<GetStats, RpcStatus> {
+        let table = self.table(table)?;
+        let _inside = self.enter(worker)?;
+        let gather = Gather { table, stripes: self.gate.is_some().then_some(&self.stripes), keys, ahead: &[], out };
+        // SAFETY: the caller's promise; rows change under the stripes, or not at all with one worker.
+        let missing_rows = unsafe { gather.run_timed(times)? };
         Ok(GetStats { missing_rows })
     }
 
