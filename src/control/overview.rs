@@ -130,7 +130,7 @@ fn ms_since(now: Tick, then: Tick) -> u64 {
 
 impl Plane {
     /// Keeps what everybody is told.
-    pub(super) fn note(&mut self, about: Peer, notice: Notice) {
+    pub(super) fn note(&mut self, about: Peer, notice: &Notice) {
         let what = match notice {
             Notice::MemberJoined { .. } => "joined",
             Notice::MemberLeft { died: false, .. } => "left",
@@ -138,7 +138,7 @@ impl Plane {
             Notice::ServerReady(_) => "ready",
             Notice::ServerDraining(_) => "draining",
             Notice::ServerHealth { health, .. } => health.name(),
-            Notice::LanesPublished { .. } | Notice::CaughtUp | Notice::ReportWanted => return,
+            Notice::LanesPublished { .. } | Notice::CaughtUp | Notice::ReportWanted | Notice::Mail { .. } => return,
         };
         let now = self.now;
         self.history.note(now, about, what);

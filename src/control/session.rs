@@ -301,7 +301,7 @@ impl Plane {
     }
 
     pub(super) fn tell_others(&mut self, about: Peer, notice: Notice) {
-        self.note(about, notice);
+        self.note(about, &notice);
         for (session, entry) in &self.sessions {
             if entry.peer != about {
                 self.out.push(Action::Tell(*session, notice.clone()));
