@@ -17,15 +17,18 @@ macro_rules! on_core {
 pub(crate) mod client;
 pub(crate) mod connect;
 mod log;
+pub(crate) mod rank;
 pub(crate) mod server;
 mod store;
 
 pub use client::{Buffer, Client, ClientStats, LaneInfo};
+pub use rank::{OwnRegion, Place, Rank, Ticket};
 pub use server::{Server, ServerStats};
 pub use store::builtin_store;
 
 pub use crate::control::{Health, HealthReport};
 pub use crate::lane::LaneState;
+pub use crate::memory::{Entry, Executed, HoldId, Kind, Known, LaneFacts, Operation, RegionFacts};
 pub use crate::ps::client::{Borrowed, Token};
 
 use crate::control::{Identity, Secret};

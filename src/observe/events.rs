@@ -106,3 +106,9 @@ pub const CONTROL_THREAD_PANICKED: &str = "control_thread_panicked";
 pub const CONTROL_EVENTS_DROPPED: &str = "control_events_dropped";
 /// A member could not say that it leaves.
 pub const CONTROL_GOODBYE_FAILED: &str = "control_goodbye_failed";
+/// A rank is in its deployment and can be reached.
+pub const RANK_READY: &str = "rank_ready";
+/// A rank did not let another one's lane in; `error` says why.
+pub const RANK_NOT_ADMITTED: &str = "rank_not_admitted";
+/// A rank learned that another one is gone; `died` says how.
+pub const RANK_LOST: &str = "rank_lost";

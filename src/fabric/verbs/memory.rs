@@ -23,6 +23,8 @@ struct Registered {
     /// What was asked for and is registered.
     bytes: usize,
     mapped_bytes: usize,
+    /// The address that peers use.
+    iova: u64,
     mr: NonNull<ibv_mr>,
     lkey: u32,
     rkey: u32,
@@ -45,19 +47,32 @@ pub(super) fn rights(access: Access, has_atomics: bool) -> u32 {
 }
 
 impl VerbsRegion {
-    /// Allocates zeroed memory and registers it under its own address.
-    pub(super) fn allocate(device: &Arc<Device>, bytes: usize, access: Access, huge: HugePages) -> Result<VerbsRegion> {
+    /// Allocates zeroed memory and registers it under `iova`, or else under its own address.
+    pub(super) fn allocate(
+        device: &Arc<Device>,
+        bytes: usize,
+        access: Access,
+        huge: HugePages,
+        iova: Option<u64>,
+    ) -> Result<VerbsRegion> {
         if bytes == 0 {
             return Err(Error::new(Status::InvalidArgument, "verbs: a region of 0 bytes"));
         }
+        let library = device.context.library;
+        if iova.is_some() && library.reg_mr_iova2.is_none() && library.reg_mr_iova.is_none() {
+            let why = "verbs: this libibverbs cannot register memory under a chosen address; take one of rdma-core 16 or newer";
+            return Err(Error::new(Status::Unsupported, why));
+        }
         let (base, mapped_bytes) = map(bytes, huge)?;
-        match register(device, base, bytes, access) {
+        let iova = iova.unwrap_or(base.addr().get() as u64);
+        match register(device, base, bytes, access, iova) {
             Ok(mr) => {
                 // SAFETY: the registration is alive.
                 let (lkey, rkey) = unsafe { ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey) };
                 device.registered_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
                 let device = Arc::clone(device);
-                Ok(VerbsRegion(Arc::new(Registered { base, bytes, mapped_bytes, mr, lkey, rkey, access, device })))
+                let registered = Registered { base, bytes, mapped_bytes, iova, mr, lkey, rkey, access, device };
+                Ok(VerbsRegion(Arc::new(registered)))
             }
             Err(error) => {
                 let refused = why_not_registered(device, bytes, &error);
@@ -106,10 +121,15 @@ fn map(bytes: usize, huge: HugePages) -> Result<(NonNull<u8>, usize)> {
     Ok((base, mapped))
 }
 
-fn register(device: &Device, base: NonNull<u8>, bytes: usize, access: Access) -> io::Result<NonNull<ibv_mr>> {
+fn register(
+    device: &Device,
+    base: NonNull<u8>,
+    bytes: usize,
+    access: Access,
+    iova: u64,
+) -> io::Result<NonNull<ibv_mr>> {
     let library = device.context.library;
     let (pd, start) = (device.pd.as_ptr(), base.as_ptr().cast::<c_void>());
-    let iova = base.addr().get() as u64;
     let rights = rights(access, device.limits.has_atomics);
     // SAFETY: the domain lives and the range is mapped until the registration is gone.
     let mr = unsafe {
@@ -200,7 +220,7 @@ impl Region for VerbsRegion {
 
     fn address(&self) -> RegionAddress {
         RegionAddress {
-            iova: self.0.base.addr().get() as u64,
+            iova: self.0.iova,
             bytes: self.0.bytes as u64,
             rkey: self.0.rkey,
             access: self.0.access,
