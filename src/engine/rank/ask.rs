@@ -6,8 +6,10 @@ use crate::control::ControlClient;
 use crate::error::{Error, Outcome, Result, Status};
 use crate::fabric::{Access, Fabric, Qp, QpAddress, QpConfig};
 use crate::memory::{Answer, Ask, Line, PageOfPeer, Purpose, SCRATCH_STRIDE};
+use crate::ids::ShardId;
 use crate::sync::{Arc, Ordering, lock};
 use crate::time::{Tick, now};
+use core::time::Duration;
 
 impl<F: Fabric> Shared<F> {
     /// Connects, unless another thread has just done so.
@@ -25,11 +27,9 @@ impl<F: Fabric> Shared<F> {
         if other.lane(purpose).is_connected() {
             return Ok(());
         }
+        self.check_gone(control, other)?;
         let generation = {
             let mut words = other.words();
-            if let Some(why) = &words.gone {
-                return Err(gone(other.number, why));
-            }
             let count = &mut words.generations[purpose as usize];
             *count += 1;
             *count
@@ -48,6 +48,17 @@ impl<F: Fabric> Shared<F> {
         })?;
         let line = self.line(other, (qp, cq), generation, &answer)?;
         other.lane(purpose).attach(line, answer.evidence);
+        Ok(())
+    }
+
+    /// Refuses a peer whose process is gone, unless another one has taken its place.
+    fn check_gone(&self, control: &ControlClient, other: &Other<F>) -> Result<()> {
+        let Some(why) = other.words().gone.clone() else { return Ok(()) };
+        // The plane forgot the old process before it told of its end: who is ready now is another one.
+        if control.wait_server_ready(ShardId(other.number), Duration::ZERO).is_err() {
+            return Err(gone(other.number, &why));
+        }
+        self.arrived(other);
         Ok(())
     }
 

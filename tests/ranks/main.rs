@@ -1,0 +1,11 @@
+//! Ranks of one job: regions, one-sided operations, what happens when one of them is killed.
+
+mod child;
+mod deaths;
+mod operations;
+mod support;
+
+#[test]
+fn child() {
+    child::play();
+}
