@@ -6,8 +6,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The nouns, in the order of the header.
-const NOUNS: &[&str] =
-    &["version", "error", "options", "event", "store", "server", "client", "request", "buffer", "info", "health"];
+const NOUNS: &[&str] = &[
+    "version",
+    "error",
+    "options",
+    "event",
+    "store",
+    "server",
+    "client",
+    "request",
+    "buffer",
+    "info",
+    "health",
+    "rank",
+    "region",
+    "operation",
+];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

@@ -405,6 +405,77 @@ typedef uint32_t reclane_level;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+/* What other ranks may do with a region; the values can be added. */
+enum reclane_right
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Write. */
+  RECLANE_RIGHT_WRITE = 1,
+  /* Read. */
+  RECLANE_RIGHT_READ = 2,
+  /* Fetch-add and compare-swap. */
+  RECLANE_RIGHT_ATOMIC = 4,
+  /* All of it. */
+  RECLANE_RIGHT_ALL = 7,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_right reclane_right;
+#else
+typedef uint32_t reclane_right;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* What an operation of a batch does. */
+enum reclane_operation_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Local bytes to the region. */
+  RECLANE_OPERATION_KIND_WRITE = 1,
+  /* The region's bytes here. */
+  RECLANE_OPERATION_KIND_READ = 2,
+  /* Adds operand to 8 bytes; local receives the old value, or is NULL. */
+  RECLANE_OPERATION_KIND_FETCH_ADD = 3,
+  /* Stores swap to 8 bytes if they equal operand; local receives the old value, or is NULL. */
+  RECLANE_OPERATION_KIND_COMPARE_SWAP = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_operation_kind reclane_operation_kind;
+#else
+typedef uint32_t reclane_operation_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* What is known of an operation. */
+enum reclane_known
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* It is under way. */
+  RECLANE_KNOWN_UNDER_WAY = 0,
+  /* Its effect is in the peer's memory, and its result here. */
+  RECLANE_KNOWN_DONE = 1,
+  /* It had no effect and will have none. */
+  RECLANE_KNOWN_NOT_DONE = 2,
+  /* It may have had its effect, or not; it will have none from now on. */
+  RECLANE_KNOWN_AMBIGUOUS = 3,
+  /* An atomic that had its effect, and whose old value is lost. */
+  RECLANE_KNOWN_RESULT_LOST = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_known reclane_known;
+#else
+typedef uint32_t reclane_known;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 /* Memory that the fabric can reach. Opaque; made by reclane_buffer_open(). */
 typedef struct reclane_buffer reclane_buffer;
 
@@ -413,6 +484,12 @@ typedef struct reclane_client reclane_client;
 
 /* A bag of named options. Opaque; made by reclane_options_open(). */
 typedef struct reclane_options reclane_options;
+
+/* A rank. Opaque; made by reclane_rank_open(). */
+typedef struct reclane_rank reclane_rank;
+
+/* A region of this rank. Opaque; made by reclane_region_open(). */
+typedef struct reclane_region reclane_region;
 
 /* A running shard. Opaque; made by reclane_server_open(). */
 typedef struct reclane_server reclane_server;
@@ -740,6 +817,65 @@ typedef struct reclane_health_info {
   /* Milliseconds since the shard was last heard of; 0 when nothing is known. */
   uint64_t idle_ms;
 } reclane_health_info;
+
+/* What a rank has and has done. Set struct_size = sizeof(reclane_rank_info) before the call. */
+typedef struct reclane_rank_info {
+  /* sizeof(reclane_rank_info), set by the caller. */
+  uint32_t struct_size;
+  /* Its number. */
+  uint32_t rank;
+  /* Ranks of the job. */
+  uint32_t ranks;
+  /* Port of the control plane; of rank 0 the one that it listens on. */
+  uint32_t control_plane_port;
+  /* Regions that it has open. */
+  uint32_t regions;
+  /* Ranks that it has a working lane to. */
+  uint32_t lanes;
+  /* Operations that were posted on all lanes. */
+  uint64_t posted;
+  /* Operations that are settled. */
+  uint64_t settled;
+} reclane_rank_info;
+
+/* What is known of a region of another rank. Set struct_size = sizeof(reclane_region_info) before the call. */
+typedef struct reclane_region_info {
+  /* sizeof(reclane_region_info), set by the caller. */
+  uint32_t struct_size;
+  /* The rank that owns it. */
+  uint32_t rank;
+  /* Its id. */
+  uint32_t region;
+  /* What other ranks may do with it, reclane_right values added. */
+  uint32_t rights;
+  /* Its length in bytes. */
+  uint64_t bytes;
+  /* Counts the owner's changes of its regions: another number is another registration. */
+  uint64_t version;
+} reclane_region_info;
+
+/* One operation of a batch. Zero it first; fields that it does not use stay 0. */
+typedef struct reclane_operation {
+  /* A reclane_operation_kind. */
+  uint32_t kind;
+  /* The peer's region. */
+  uint32_t region;
+  /* Byte offset in it; a multiple of 8 for atomics. */
+  uint64_t offset;
+  /* Length of a write or read, at most 2^30; 8 for atomics. */
+  uint64_t bytes;
+  /* A write's source, a read's target, where an atomic's old value goes. */
+  void *local;
+  /* What is added, or compared with. */
+  uint64_t operand;
+  /* What is stored if equal. */
+  uint64_t swap;
+  /* 0. */
+  uint64_t reserved;
+} reclane_operation;
+
+/* Number of operations that were posted without waiting. It is not a handle: nothing has to be given back. */
+typedef uint64_t reclane_ticket;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1633,6 +1769,434 @@ reclane_status reclane_client_health(const struct reclane_client *client,
                                      uint32_t shard,
                                      struct reclane_health_info *info,
                                      struct reclane_error *error);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Rank: one process of a job that uses regions and one-sided operations.
+ *
+ * Ranks are a deployment of their own, beside or without a parameter server: the option num-server-processes is their
+ * number, shard-id the rank, and rank 0 hosts the control plane. Lanes to other ranks come up when they are first used,
+ * and again after a failure when they are next used. docs/memory.md tells the whole of it.
+ */
+
+/* Joins a job: rank shard-id of num-server-processes. Rank 0 starts the control plane first. Does not wait for the
+ * others: reclane_rank_barrier() does.
+ *
+ * options  NULL for all defaults. Read during the call only.
+ * out      receives the handle; NULL is written on failure. Close it with reclane_rank_close().
+ * error    may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_OPTION_CONFLICT            two options contradict each other, or one the deployment file
+ * RECLANE_STATUS_FABRIC_UNAVAILABLE         the chosen fabric cannot run here
+ * RECLANE_STATUS_DUPLICATE_ID               another live process is this rank
+ * RECLANE_STATUS_DEPLOYMENT_MISMATCH        settings differ from those of the job; the message has both values
+ * RECLANE_STATUS_STALE_EPOCH                the job has a newer epoch, or another id
+ * RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE  rank 0 did not answer within rdma-control-plane-timeout-ms
+ * RECLANE_STATUS_OS_ERROR, _RESOURCE_LIMIT, _NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE, _BUG  as their
+ * names say
+ * Threads: any.  Blocks: up to the option rdma-control-plane-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_open(const struct reclane_options *options,
+                                 struct reclane_rank **out,
+                                 struct reclane_error *error);
+
+/* What a rank has and has done.
+ *
+ * rank   from reclane_rank_open().
+ * info   receives the report; struct_size must be set.
+ * error  may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_STRUCT_SIZE  info or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_describe(const struct reclane_rank *rank,
+                                     struct reclane_rank_info *info,
+                                     struct reclane_error *error);
+
+/* Waits until all ranks of the job have come to the barrier of this name. A name can be used again.
+ *
+ * rank        from reclane_rank_open().
+ * name        UTF-8, at most 256 bytes; the same on all ranks.
+ * timeout_ms  how long to wait, milliseconds; 0 for 60 s.
+ * error       may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_STARTUP_TIMEOUT    not all came in time; the message names who did
+ * RECLANE_STATUS_SHARD_UNREACHABLE  a rank died or left while it waited there; the message names it
+ * RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE, _RESOURCE_LIMIT, _INVALID_ARGUMENT, _NOT_UTF8  as their names say
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any; calls of one rank at one barrier count once.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_barrier(const struct reclane_rank *rank,
+                                    const char *name,
+                                    uint64_t timeout_ms,
+                                    struct reclane_error *error);
+
+/* Holds a rank still: closes the gate before everything that it posts, then waits until nothing of it is under way.
+ * Operations of its other threads wait meanwhile, up to their own timeouts. What other ranks have under way towards this
+ * one is theirs: for a consistent copy hold all ranks, then have a barrier, then copy.
+ *
+ * rank        from reclane_rank_open().
+ * drain_ms    how long to wait for what is under way, milliseconds; 0 for 60 s.
+ * lapse_ms    after how long the hold ends by itself, milliseconds, so that a holder that died holds up nobody; 0 for
+ *             60 s; never before drain_ms.
+ * hold        receives the number to release it with.
+ * error       may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_WAIT_TIMEOUT  something is under way still; the message names the rank it goes to; the gate is open
+ * RECLANE_STATUS_BUSY          another hold is under way
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: up to drain_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_hold(const struct reclane_rank *rank,
+                                 uint64_t drain_ms,
+                                 uint64_t lapse_ms,
+                                 uint64_t *hold,
+                                 struct reclane_error *error);
+
+/* Ends a hold: operations go on.
+ *
+ * rank   from reclane_rank_open().
+ * hold   from reclane_rank_hold().
+ * error  may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_STALE_TOKEN  the hold had lapsed: what was copied since then may be mixed
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_release(const struct reclane_rank *rank,
+                                    uint64_t hold,
+                                    struct reclane_error *error);
+
+/* Leaves the job and closes the handle: lanes end, and so does what is under way on them; regions that are still open stay
+ * readable here until reclane_region_close(). Rank 0 stays for the others to leave first, at most 5 s. NULL and an
+ * already closed handle do nothing.
+ *
+ * Threads: one at a time per rank; no other call on it may be under way.  Blocks: until its threads have ended.
+ */
+void reclane_rank_close(struct reclane_rank *rank);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Region: memory of a rank that all ranks reach by (rank, region, offset).
+ *
+ * The library allocates it, zeroed and aligned to a page. Its address for peers belongs to its id and is the same in every
+ * life of the rank; keys stay inside the library.
+ */
+
+/* Allocates a zeroed region and shows it to all ranks. When this returns, every rank that has a lane to this one can use
+ * it, and others when they make one.
+ *
+ * rank    from reclane_rank_open(); closed after the region, or before: then peers have lost the region already.
+ * id      0..511, free on this rank.
+ * bytes   its length, 1 to 2^40.
+ * rights  what other ranks may do with it, reclane_right values added; at least one.
+ * out     receives the handle; NULL is written on failure. Close it with reclane_region_close().
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT           id, bytes or rights cannot be, or the id is open
+ * RECLANE_STATUS_RESOURCE_LIMIT, _OS_ERROR  there is no memory, or it cannot be registered
+ * RECLANE_STATUS_UNSUPPORTED                the fabric cannot register memory under a chosen address
+ * RECLANE_STATUS_SHARD_UNREACHABLE          a rank that has a lane to this one did not map it within 5 s
+ * RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE  ranks that have a lane to this one could not be told
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: until ranks with lanes have mapped it, at most 5 s for each.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_region_open(const struct reclane_rank *rank,
+                                   uint32_t id,
+                                   size_t bytes,
+                                   uint32_t rights,
+                                   struct reclane_region **out,
+                                   struct reclane_error *error);
+
+/* First byte of a region, valid until reclane_region_close(). Returns NULL for a handle that cannot be used. Other ranks
+ * read and write it at any time: use atomics where both sides touch the same bytes.
+ *
+ * region  from reclane_region_open().
+ *
+ * Threads: any.  Blocks: never.
+ */
+void *reclane_region_data(const struct reclane_region *region);
+
+/* Length of a region in bytes. Returns 0 for a handle that cannot be used.
+ *
+ * region  from reclane_region_open().
+ *
+ * Threads: any.  Blocks: never.
+ */
+size_t reclane_region_bytes(const struct reclane_region *region);
+
+/* Waits until another rank has a region open, and connects the lane to it. An operation does the same without waiting for
+ * the region; this is for programs that have no barrier between opening and using.
+ *
+ * rank        from reclane_rank_open().
+ * peer        the rank that owns the region; it may be this one.
+ * region      its id.
+ * timeout_ms  how long to wait, milliseconds; 0 for 60 s.
+ * info        receives what is known of it; struct_size must be set.
+ * error       may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT   there is no such rank, or it has no such region within the time
+ * RECLANE_STATUS_SHARD_UNREACHABLE  the rank is gone or does not answer
+ * RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE, _RESOURCE_LIMIT, _OS_ERROR  as their names say
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_region_find(const struct reclane_rank *rank,
+                                   uint32_t peer,
+                                   uint32_t region,
+                                   uint64_t timeout_ms,
+                                   struct reclane_region_info *info,
+                                   struct reclane_error *error);
+
+/* Closes a region: other ranks cannot use it any more, and its bytes must not be touched any more, nor be named by an
+ * operation under way. NULL and an already closed handle do nothing.
+ *
+ * Threads: one at a time per region.  Blocks: until ranks with lanes were told, up to rdma-control-plane-timeout-ms.
+ */
+void reclane_region_close(struct reclane_region *region);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Operation: reading and changing regions of other ranks without their doing anything.
+ *
+ * A place is (peer, region, offset): the rank that owns the region, its id, and an offset in bytes. On `shm` local memory
+ * may be any; on other fabrics it lies inside a region of this rank. Each call that fails says in reclane_error.outcome
+ * whether the operation took effect, as far as that can be known: the log of what was posted and the peer's evidence
+ * decide, nothing is guessed, and nothing but a read is made again by itself when that is not certain.
+ */
+
+/* Writes to a region of another rank and waits until the bytes are in its memory.
+ *
+ * rank    from reclane_rank_open().
+ * peer    the rank that owns the region.
+ * region  its id.
+ * offset  where, in bytes.
+ * source  the bytes; read during the call only.
+ * bytes   how many, at most 2^30.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT   there is no such rank or region, the range is not in it, its owner gave no right, or
+ *                                   local memory is in no region (other fabrics than shm)
+ * RECLANE_STATUS_SHARD_UNREACHABLE  the rank is gone, or did not let a lane in
+ * RECLANE_STATUS_COMPLETION_ERROR   the fabric says that it failed; outcome says whether it took effect
+ * RECLANE_STATUS_WAIT_TIMEOUT       it did not complete within rdma-wait-timeout-ms; its lane was ended
+ * RECLANE_STATUS_BUSY               a hold lasted longer than that; nothing was posted
+ * RECLANE_STATUS_POST_FAILED, _CONTROL_PLANE_UNREACHABLE, _RESOURCE_LIMIT, _OS_ERROR  as their names say
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: until it is settled, up to rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_write(const struct reclane_rank *rank,
+                                  uint32_t peer,
+                                  uint32_t region,
+                                  uint64_t offset,
+                                  const void *source,
+                                  size_t bytes,
+                                  struct reclane_error *error);
+
+/* Reads from a region of another rank. A read that a failing lane did not bring is made once more over the next one.
+ *
+ * rank    from reclane_rank_open().
+ * peer    the rank that owns the region.
+ * region  its id.
+ * offset  where, in bytes.
+ * target  receives the bytes; written during the call only. After a failure its content is undefined.
+ * bytes   how many, at most 2^30.
+ * error   may be NULL; filled on failure only.
+ *
+ * Statuses as reclane_rank_write().
+ * Threads: any.  Blocks: until it is settled, up to rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_read(const struct reclane_rank *rank,
+                                 uint32_t peer,
+                                 uint32_t region,
+                                 uint64_t offset,
+                                 void *target,
+                                 size_t bytes,
+                                 struct reclane_error *error);
+
+/* Adds to 8 bytes of another rank's region by the fabric: at most once. When the lane fails meanwhile, outcome says
+ * whether it took effect; the old value is lost then. reclane_rank_fetch_add_once() has no such doubt.
+ *
+ * rank    from reclane_rank_open().
+ * peer    the rank that owns the region.
+ * region  its id; opened with RECLANE_RIGHT_ATOMIC.
+ * offset  where, in bytes, a multiple of 8.
+ * add     what is added, modulo 2^64.
+ * old     receives the value before, or is NULL.
+ * error   may be NULL; filled on failure only.
+ *
+ * Statuses as reclane_rank_write().
+ * Threads: any.  Blocks: until it is settled, up to rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_fetch_add(const struct reclane_rank *rank,
+                                      uint32_t peer,
+                                      uint32_t region,
+                                      uint64_t offset,
+                                      uint64_t add,
+                                      uint64_t *old,
+                                      struct reclane_error *error);
+
+/* Stores to 8 bytes of another rank's region if they equal `expect`, by the fabric: at most once, as
+ * reclane_rank_fetch_add().
+ *
+ * rank    from reclane_rank_open().
+ * peer    the rank that owns the region.
+ * region  its id; opened with RECLANE_RIGHT_ATOMIC.
+ * offset  where, in bytes, a multiple of 8.
+ * expect  what they are compared with.
+ * swap    what is stored if equal.
+ * old     receives the value before, or is NULL: equal to `expect` when it was stored.
+ * error   may be NULL; filled on failure only.
+ *
+ * Statuses as reclane_rank_write().
+ * Threads: any.  Blocks: until it is settled, up to rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_compare_swap(const struct reclane_rank *rank,
+                                         uint32_t peer,
+                                         uint32_t region,
+                                         uint64_t offset,
+                                         uint64_t expect,
+                                         uint64_t swap,
+                                         uint64_t *old,
+                                         struct reclane_error *error);
+
+/* Adds to 8 bytes of another rank's region exactly once, whatever happens to the lane: the owner's library executes it and
+ * remembers its answer. Slower than reclane_rank_fetch_add(). Do not mix the two kinds on the same bytes, except on shm:
+ * an adapter's atomics need not be atomic with a processor's.
+ *
+ * rank    from reclane_rank_open().
+ * peer    the rank that owns the region.
+ * region  its id; opened with RECLANE_RIGHT_ATOMIC.
+ * offset  where, in bytes, a multiple of 8.
+ * add     what is added, modulo 2^64.
+ * old     receives the value before, or is NULL.
+ * error   may be NULL; filled on failure only. outcome is unknown only when the owner is gone or silent.
+ *
+ * RECLANE_STATUS_NO_SLOT  16 such requests are under way to this rank already; nothing was sent
+ * Other statuses as reclane_rank_write().
+ * Threads: any.  Blocks: until it is answered, up to rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_fetch_add_once(const struct reclane_rank *rank,
+                                           uint32_t peer,
+                                           uint32_t region,
+                                           uint64_t offset,
+                                           uint64_t add,
+                                           uint64_t *old,
+                                           struct reclane_error *error);
+
+/* Stores to 8 bytes of another rank's region if they equal `expect`, exactly once, as reclane_rank_fetch_add_once().
+ *
+ * rank    from reclane_rank_open().
+ * peer    the rank that owns the region.
+ * region  its id; opened with RECLANE_RIGHT_ATOMIC.
+ * offset  where, in bytes, a multiple of 8.
+ * expect  what they are compared with.
+ * swap    what is stored if equal.
+ * old     receives the value before, or is NULL.
+ * error   may be NULL; filled on failure only.
+ *
+ * Statuses as reclane_rank_fetch_add_once().
+ * Threads: any.  Blocks: until it is answered, up to rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_compare_swap_once(const struct reclane_rank *rank,
+                                              uint32_t peer,
+                                              uint32_t region,
+                                              uint64_t offset,
+                                              uint64_t expect,
+                                              uint64_t swap,
+                                              uint64_t *old,
+                                              struct reclane_error *error);
+
+/* Posts operations on one rank's regions together, with one doorbell where they fit, and does not wait. They take effect
+ * in their order. All are posted or none.
+ *
+ * rank        from reclane_rank_open().
+ * peer        the rank that owns the regions.
+ * operations  an array of `count`; copied. What they name here stays valid until reclane_rank_wait() or
+ *             reclane_rank_flush() has said that they are settled.
+ * count       1 to 64; also at most a quarter of the option max-send-wr.
+ * ticket      receives the number of the last one.
+ * error       may be NULL; filled on failure only.
+ *
+ * Statuses as reclane_rank_write(); after a failure nothing was posted.
+ * Threads: any.  Blocks: while the send queue is full, a hold is in force, or the lane connects, up to
+ * rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_post(const struct reclane_rank *rank,
+                                 uint32_t peer,
+                                 const struct reclane_operation *operations,
+                                 size_t count,
+                                 reclane_ticket *ticket,
+                                 struct reclane_error *error);
+
+/* Waits until the operations of a ticket, and all that were posted to the same rank before, are settled.
+ *
+ * rank        from reclane_rank_open().
+ * ticket      from reclane_rank_post().
+ * timeout_ms  how long to wait, milliseconds; 0 for 60 s.
+ * error       may be NULL; filled on failure only: of the last operation; reclane_rank_outcomes() has each.
+ *
+ * RECLANE_STATUS_WAIT_TIMEOUT       they are under way still
+ * RECLANE_STATUS_SHARD_UNREACHABLE, _COMPLETION_ERROR  the last one failed; outcome says whether it took effect
+ * RECLANE_STATUS_STALE_TOKEN        no such ticket, or too long ago
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_wait(const struct reclane_rank *rank,
+                                 reclane_ticket ticket,
+                                 uint64_t timeout_ms,
+                                 struct reclane_error *error);
+
+/* What is known of the operations that end with a ticket's: of a batch, when count is its own.
+ *
+ * rank    from reclane_rank_open().
+ * ticket  from reclane_rank_post().
+ * known   receives `count` values of reclane_known, in the order of the operations.
+ * count   how many, at least 1.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_STALE_TOKEN  no such ticket, or some are too long ago: a lane remembers half of the option max-send-wr
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_outcomes(const struct reclane_rank *rank,
+                                     reclane_ticket ticket,
+                                     uint32_t *known,
+                                     size_t count,
+                                     struct reclane_error *error);
+
+/* Waits until everything that was posted to a rank so far is settled and visible to its processor.
+ *
+ * rank        from reclane_rank_open().
+ * peer        the rank.
+ * timeout_ms  how long to wait, milliseconds; 0 for 60 s.
+ * error       may be NULL; filled on failure only: the newest failure that no call has told of yet.
+ *
+ * RECLANE_STATUS_WAIT_TIMEOUT  something is under way still
+ * RECLANE_STATUS_SHARD_UNREACHABLE, _COMPLETION_ERROR  an operation failed; outcome says whether it took effect
+ * RECLANE_STATUS_INVALID_ARGUMENT  there is no such rank
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_flush(const struct reclane_rank *rank,
+                                  uint32_t peer,
+                                  uint64_t timeout_ms,
+                                  struct reclane_error *error);
 
 #ifdef __cplusplus
 }  // extern "C"

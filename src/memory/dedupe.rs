@@ -65,7 +65,8 @@ impl Dedupe {
     /// What to do with this request.
     #[must_use]
     pub fn judge(&self, incarnation: Incarnation, cell: usize, sequence: u64) -> Verdict {
-        let known = self.askers.get(&incarnation.0).and_then(|asker| asker.cells.get(cell)).copied().unwrap_or_default();
+        let known =
+            self.askers.get(&incarnation.0).and_then(|asker| asker.cells.get(cell)).copied().unwrap_or_default();
         match sequence.cmp(&known.sequence) {
             core::cmp::Ordering::Greater => Verdict::Execute,
             core::cmp::Ordering::Equal => Verdict::Repeat(known.status, known.value),

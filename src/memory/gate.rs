@@ -13,6 +13,20 @@ use crate::time::{Tick, now};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HoldId(u64);
 
+impl HoldId {
+    /// As a number, for who keeps it outside.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// Of such a number.
+    #[must_use]
+    pub fn from_number(number: u64) -> HoldId {
+        HoldId(number)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Holder {
     /// Counts closings.

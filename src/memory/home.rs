@@ -170,7 +170,14 @@ impl<F: Fabric> Home<F> {
     ///
     /// # Errors
     /// Those numbers.
-    pub fn execute(&self, op: u32, region: u32, offset: u64, operand: u64, swap: u64) -> core::result::Result<u64, u32> {
+    pub fn execute(
+        &self,
+        op: u32,
+        region: u32,
+        offset: u64,
+        operand: u64,
+        swap: u64,
+    ) -> core::result::Result<u64, u32> {
         let regions = self.read();
         let held = regions.open.get(&region).ok_or(1_u32)?;
         let end = offset.checked_add(8).ok_or(2_u32)?;
@@ -187,9 +194,9 @@ impl<F: Fabric> Home<F> {
             // AcqRel: ordered with what the asker wrote before and reads after. Partner: the same here.
             1 => Ok(word.fetch_add(operand, Ordering::AcqRel)),
             // AcqRel, Acquire: as above.
-            2 => Ok(word
-                .compare_exchange(operand, swap, Ordering::AcqRel, Ordering::Acquire)
-                .unwrap_or_else(|old| old)),
+            2 => {
+                Ok(word.compare_exchange(operand, swap, Ordering::AcqRel, Ordering::Acquire).unwrap_or_else(|old| old))
+            }
             _ => Err(4),
         }
     }

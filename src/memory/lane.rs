@@ -633,8 +633,11 @@ fn refusal(peer: u32, operation: &Operation, entry: &Entry) -> Box<Error> {
     } else if bytes > OPERATION_BYTES_MAX {
         format!("{what} of {bytes} bytes: at most {OPERATION_BYTES_MAX} in one operation")
     } else if bytes != 0 && operation.local.is_null() {
-        return Error::new(Status::NullPointer, format!("rank {peer}, region {region}: {what}: the local address is NULL"))
-            .at_shard(peer);
+        return Error::new(
+            Status::NullPointer,
+            format!("rank {peer}, region {region}: {what}: the local address is NULL"),
+        )
+        .at_shard(peer);
     } else {
         format!("{what} of {bytes} bytes at offset {offset}: the region has {} bytes", entry.address.bytes)
     };

@@ -35,7 +35,9 @@ pub fn play() {
         let number: u32 = number.parse().expect("a number");
         match verb {
             "word" => say(word(&region, number as usize).load(Ordering::Acquire)),
-            "write" => say(write(&rank, at(number, 1, 0), &[1]).map_or_else(|error| error.to_string(), |()| "ok".into())),
+            "write" => {
+                say(write(&rank, at(number, 1, 0), &[1]).map_or_else(|error| error.to_string(), |()| "ok".into()))
+            }
             "barrier" => say(rank.barrier("end", PATIENCE).map_or_else(|error| error.to_string(), |()| "ok".into())),
             other => panic!("no such command: {other}"),
         }

@@ -114,13 +114,7 @@ impl<F: Fabric> Shared<F> {
                 exposed.extend(self.home.memory());
             }
             let qp = Arc::new(self.fabric.create_qp(&config, &exposed, &self.guest_cq, &self.guest_cq, waker)?);
-            guests.push(Guest {
-                peer: other.number,
-                purpose: ask.purpose,
-                incarnation,
-                qp: Arc::clone(&qp),
-                memory,
-            });
+            guests.push(Guest { peer: other.number, purpose: ask.purpose, incarnation, qp: Arc::clone(&qp), memory });
             qp
         };
         if let Err(error) = qp.connect(&ask.queue_pair, now().after(CONNECT_TIMEOUT).remaining()) {

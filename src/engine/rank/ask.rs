@@ -5,8 +5,8 @@ use super::core::Shared;
 use crate::control::ControlClient;
 use crate::error::{Error, Outcome, Result, Status};
 use crate::fabric::{Access, Fabric, Qp, QpAddress, QpConfig};
-use crate::memory::{Answer, Ask, Line, PageOfPeer, Purpose, SCRATCH_STRIDE};
 use crate::ids::ShardId;
+use crate::memory::{Answer, Ask, Line, PageOfPeer, Purpose, SCRATCH_STRIDE};
 use crate::sync::{Arc, Ordering, lock};
 use crate::time::{Tick, now};
 use core::time::Duration;
@@ -100,9 +100,8 @@ impl<F: Fabric> Shared<F> {
         let mut words = other.words();
         loop {
             let answer = words.theirs.as_ref().and_then(|notice| {
-                let ours = |a: &&Answer| {
-                    a.purpose == purpose && a.generation == generation && a.answers == self.incarnation
-                };
+                let ours =
+                    |a: &&Answer| a.purpose == purpose && a.generation == generation && a.answers == self.incarnation;
                 notice.answers.iter().find(ours).cloned()
             });
             if let Some(answer) = answer {

@@ -128,6 +128,12 @@ impl Rank {
         Ok(Rank { face: Arc::new(face), _log: log })
     }
 
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        on_core!(&*self.face, core => core.shared.rank)
+    }
+
     /// The port of the control plane: of rank 0 the one that it listens on.
     #[must_use]
     pub fn control_plane_port(&self) -> u16 {
@@ -197,8 +203,7 @@ impl Rank {
     /// As [`Rank::write`].
     pub fn fetch_add(&self, at: Place, add: u64) -> Result<u64> {
         let mut old = 0;
-        let operation =
-            Operation { operand: add, ..simple(Kind::FetchAdd, at, 8, (&raw mut old).cast()) };
+        let operation = Operation { operand: add, ..simple(Kind::FetchAdd, at, 8, (&raw mut old).cast()) };
         // SAFETY: `old` lives during the call.
         on_core!(&*self.face, core => unsafe { core.run(at.rank, &operation) })?;
         Ok(old)

@@ -219,12 +219,7 @@ impl Region for VerbsRegion {
     }
 
     fn address(&self) -> RegionAddress {
-        RegionAddress {
-            iova: self.0.iova,
-            bytes: self.0.bytes as u64,
-            rkey: self.0.rkey,
-            access: self.0.access,
-        }
+        RegionAddress { iova: self.0.iova, bytes: self.0.bytes as u64, rkey: self.0.rkey, access: self.0.access }
     }
 }
 
