@@ -132,6 +132,6 @@ mod tests {
         assert_eq!(page.read(1), None);
         // Whoever writes it next makes it whole again.
         page.write(1, &[8; ENTRY_WORDS]);
-        assert_eq!(page.read(1), Some((4, [8; ENTRY_WORDS])));
+        assert_eq!(page.read(1), Some((6, [8; ENTRY_WORDS])));
     }
 }
