@@ -28,8 +28,8 @@
 
 DEFINE_uint32(ranks, 4, "processes that share the plate");
 DEFINE_int32(rank, -1, "which of them this is; -1 starts all of them here");
-DEFINE_uint32(rows, 258, "rows of the plate, with both edges");
-DEFINE_uint32(columns, 256, "columns of the plate, with both edges");
+DEFINE_uint32(rows, 130, "rows of the plate, with both edges");
+DEFINE_uint32(columns, 128, "columns of the plate, with both edges");
 DEFINE_double(change, 1e-3, "it is steady when no point changes by as much in one step");
 DEFINE_uint64(every, 50, "steps between two looks whether it is steady");
 DEFINE_uint64(steps_max, 20000, "steps after which it is given up");

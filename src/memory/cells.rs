@@ -18,6 +18,9 @@ use crate::wire::region::{
 };
 
 const RECORD_WORDS: usize = RECORD_BYTES / 8;
+/// Bytes of a record, as an operation counts them.
+const RECORD_LENGTH: u32 = 64;
+const _: () = assert!(RECORD_LENGTH as usize == RECORD_BYTES);
 
 fn word<R: Region>(region: &R, offset: usize, index: usize) -> &AtomicU64 {
     let at = offset + index * 8;
@@ -155,7 +158,7 @@ impl<F: Fabric> Asker<F> {
             kind,
             region: CELLS_REGION,
             offset: offset as u64,
-            bytes: RECORD_BYTES as u32,
+            bytes: RECORD_LENGTH,
             local: self.desk.base().as_ptr().wrapping_add(offset),
             operand: 0,
             swap: 0,

@@ -120,7 +120,9 @@ impl Dedupe {
     }
 }
 
+// Numbers of these tests are small.
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation)]
 mod tests {
     use super::*;
 

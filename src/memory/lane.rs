@@ -81,6 +81,8 @@ pub struct Line<F: Fabric> {
     pub page: Option<PageOfPeer>,
     /// Whether each chain is followed by a mark, the evidence that it was executed.
     pub marks: bool,
+    /// Whether posting is doing, as where the fabric has load and store: what failed was not executed.
+    pub synchronous: bool,
 }
 
 /// A peer's table in shared memory.
@@ -508,7 +510,7 @@ impl<F: Fabric> Inner<F> {
     fn fail(&mut self, status: WcStatus, vendor_error: u32, said: Option<(String, bool)>) {
         let Some(line) = self.line.take() else { return };
         let cause = line.qp.cause();
-        let judgement: Judgement = judge(status);
+        let judgement = if line.synchronous { Judgement::NOTHING } else { judge(status) };
         // A flush is a consequence; the queue pair knows the cause.
         let (mut named, mut gone, mut detail) = (status, false, String::new());
         if let Some(cause) = cause {

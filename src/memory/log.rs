@@ -84,6 +84,9 @@ pub fn judge(status: WcStatus) -> Judgement {
 }
 
 impl Judgement {
+    /// Nothing that was not completed had an effect.
+    pub const NOTHING: Judgement = Judgement { first: Known::NotDone, behind: Known::NotDone };
+
     fn of(known: Known, kind: Kind) -> Known {
         // A read changes nothing: one that has not brought its bytes can always be made again.
         if kind == Kind::Read { Known::NotDone } else { known }
@@ -206,7 +209,9 @@ impl Log {
     }
 }
 
+// Numbers of these tests are small.
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -46,9 +46,8 @@ impl View {
         let cached = self.entries.get(region as usize).copied().flatten();
         let Some(page) = page else { return cached.map(|cached| cached.entry) };
         match cached {
-            Some(cached) if page.sequence(place_of(region.min(REGIONS_MAX as u32 - 1))) == cached.sequence => {
-                Some(cached.entry)
-            }
+            // Only regions below the bound are ever cached.
+            Some(cached) if page.sequence(place_of(region)) == cached.sequence => Some(cached.entry),
             _ => self.read(page, region),
         }
     }

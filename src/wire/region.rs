@@ -73,6 +73,12 @@ fn seal(mut words: Words) -> Words {
     words
 }
 
+/// The halves of a word, the high one first.
+fn halves(word: u64) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = word.to_be_bytes();
+    (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
+}
+
 fn intact(words: &Words) -> bool {
     words[0] != 0 && seal(*words) == *words
 }
@@ -88,10 +94,11 @@ impl AtomicRequest {
     /// None: not whole yet, or nothing.
     #[must_use]
     pub fn decode(words: &Words) -> Option<AtomicRequest> {
-        intact(words).then(|| AtomicRequest {
+        let (op, region) = halves(words[1]);
+        intact(words).then_some(AtomicRequest {
             sequence: words[0],
-            op: (words[1] >> 32) as u32,
-            region: words[1] as u32,
+            op,
+            region,
             offset: words[2],
             operand: words[3],
             swap: words[4],
@@ -109,7 +116,7 @@ impl AtomicAnswer {
     /// None: not whole yet, or nothing.
     #[must_use]
     pub fn decode(words: &Words) -> Option<AtomicAnswer> {
-        intact(words).then_some(AtomicAnswer { sequence: words[0], status: words[1] as u32, value: words[2] })
+        intact(words).then_some(AtomicAnswer { sequence: words[0], status: halves(words[1]).1, value: words[2] })
     }
 }
 

@@ -110,13 +110,13 @@ fn a_batch_is_done_in_order_and_each_outcome_is_known() {
     let region = ranks[1].open_region(0, 4096, ALL).expect("a region");
     let source: Vec<u64> = (1..=32).collect();
     let mut old = [u64::MAX; 2];
-    let mut batch: Vec<Operation> = (0..30)
+    let mut batch: Vec<Operation> = (0..30_usize)
         .map(|index| Operation {
             kind: Kind::Write,
             region: 0,
-            offset: 8 * (index % 4),
+            offset: 8 * (index as u64 % 4),
             bytes: 8,
-            local: source.as_ptr().wrapping_add(index as usize).cast_mut().cast(),
+            local: source.as_ptr().wrapping_add(index).cast_mut().cast(),
             operand: 0,
             swap: 0,
         })

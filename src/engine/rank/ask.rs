@@ -78,8 +78,9 @@ impl<F: Fabric> Shared<F> {
         };
         other.data.told(&regions);
         let page = table.and_then(|(at, incarnation, epoch)| PageOfPeer::find(&qp, at, incarnation, epoch));
-        let marks = answer.purpose == Purpose::Data && !self.fabric.capabilities().load_store;
-        Ok(Line { qp, cq, scratch, generation, cells: answer.cells, page, marks })
+        let synchronous = self.load_store;
+        let marks = answer.purpose == Purpose::Data && !synchronous;
+        Ok(Line { qp, cq, scratch, generation, cells: answer.cells, page, marks, synchronous })
     }
 
     /// Asks the peer for a lane and waits for its answer.

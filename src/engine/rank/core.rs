@@ -20,6 +20,8 @@ use std::thread::JoinHandle;
 const EXPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the rank that hosts the control plane stays for the others to leave before it.
 const LAST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a leaving rank tries to tell the others.
+const DRAINING_TIMEOUT: Duration = Duration::from_secs(1);
 /// The event thread looks up this often.
 const LISTEN: Duration = Duration::from_millis(500);
 /// Completions of queue pairs that only receive writes: none.
@@ -50,7 +52,10 @@ pub(super) struct Shared<F: Fabric> {
     pub(super) server: Mutex<Option<JoinHandle<()>>>,
     present: Mutex<BTreeSet<u32>>,
     left: Condvar,
+    /// Nothing new begins.
     pub(super) closing: AtomicBool,
+    /// The threads end.
+    pub(super) ended: AtomicBool,
     pub(super) home: Home<F>,
     /// Last, so that lanes go before the fabric that made them.
     pub(super) fabric: F,
@@ -117,6 +122,7 @@ impl<F: Fabric> Core<F> {
             present: Mutex::default(),
             left: Condvar::new(),
             closing: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             home: Home::new(&fabric, incarnation, epoch)?,
             settings,
             fabric,
@@ -205,12 +211,37 @@ impl<F: Fabric> Core<F> {
     pub(super) fn end(&self) {
         let Some(Session { control, events }) = lock(&self.session).take() else { return };
         let shared = &self.shared;
-        if let Some(plane) = lock(&self.plane).take() {
+        shared.closing.store(true, Ordering::Relaxed);
+        // So that the others do not ask this rank for lanes any more. They see it leave in any case.
+        let _ = control.draining(DRAINING_TIMEOUT);
+        for other in &shared.others {
+            // With the lock, so that no waiter is between its look at the flag and its sleep.
+            drop(other.words());
+            other.changed.notify_all();
+            other.data.cut("this rank was closed", false);
+            other.cells.cut("this rank was closed", false);
+            shared.dismiss(other.number, None);
+        }
+        let plane = lock(&self.plane).take();
+        if plane.is_some() {
             self.stay_last(now().after(LAST_TIMEOUT));
-            self.finish(control, events);
+        }
+        shared.ended.store(true, Ordering::Relaxed);
+        control.wake();
+        shared.waker.notify();
+        // A panic of a thread was reported by its own hook; there is nothing left to save here.
+        let _ = events.join();
+        let server = lock(&shared.server).take();
+        if let Some(server) = server {
+            let _ = server.join();
+        }
+        // Whoever was being let in meanwhile.
+        shared.others.iter().for_each(|other| shared.dismiss(other.number, None));
+        if let Some(control) = Arc::into_inner(control) {
+            control.leave();
+        }
+        if let Some(plane) = plane {
             plane.stop();
-        } else {
-            self.finish(control, events);
         }
         crate::event!(crate::observe::Level::INFO, crate::observe::events::SHUTDOWN, rank = shared.rank);
     }
@@ -221,31 +252,6 @@ impl<F: Fabric> Core<F> {
         while !present.is_empty() && until > now() {
             let waited = self.shared.left.wait_timeout(present, until.remaining());
             present = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
-        }
-    }
-
-    fn finish(&self, control: Arc<ControlClient>, events: JoinHandle<()>) {
-        let shared = &self.shared;
-        shared.closing.store(true, Ordering::Relaxed);
-        for other in &shared.others {
-            // With the lock, so that no waiter is between its look at the flag and its sleep.
-            drop(other.words());
-            other.changed.notify_all();
-        }
-        control.wake();
-        shared.waker.notify();
-        // A panic of a thread was reported by its own hook; there is nothing left to save here.
-        let _ = events.join();
-        if let Some(server) = lock(&shared.server).take() {
-            let _ = server.join();
-        }
-        for other in &shared.others {
-            other.data.cut("this rank was closed", false);
-            other.cells.cut("this rank was closed", false);
-            shared.dismiss(other.number, None);
-        }
-        if let Some(control) = Arc::into_inner(control) {
-            control.leave();
         }
     }
 }
@@ -264,7 +270,7 @@ pub(super) fn closed() -> Box<Error> {
 /// Hears the control plane until the rank closes.
 fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
     let mut admissions: Vec<JoinHandle<()>> = Vec::new();
-    while !shared.closing.load(Ordering::Relaxed) {
+    while !shared.ended.load(Ordering::Relaxed) {
         admissions.retain(|thread| !thread.is_finished());
         match control.next_event(LISTEN) {
             Some(Event::LanesPublished { from: Peer::Server(from), .. }) => {
@@ -291,6 +297,12 @@ fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
                 if peer.0 != shared.rank {
                     lock(&shared.present).insert(peer.0);
                 }
+            }
+            Some(Event::ServerDraining(peer)) => {
+                let Some(other) = shared.others.get(peer.0 as usize) else { continue };
+                // Its lanes end by themselves; new ones are not to be had.
+                other.words().gone.get_or_insert_with(|| "it is leaving".to_owned());
+                other.changed.notify_all();
             }
             Some(_) | None => {}
         }

@@ -133,7 +133,7 @@ impl<F: Fabric> Shared<F> {
 fn serve<F: Fabric>(shared: &Arc<Shared<F>>) {
     let mut idle = 0_u32;
     let (spins, yields) = (shared.settings.poll_spin_iterations, shared.settings.poll_yield_iterations);
-    while !shared.closing.load(Ordering::Relaxed) {
+    while !shared.ended.load(Ordering::Relaxed) {
         if shared.round() > 0 {
             idle = 0;
             continue;
@@ -145,7 +145,7 @@ fn serve<F: Fabric>(shared: &Arc<Shared<F>>) {
             std::thread::yield_now();
         } else {
             shared.waker.arm();
-            if shared.round() == 0 && !shared.closing.load(Ordering::Relaxed) {
+            if shared.round() == 0 && !shared.ended.load(Ordering::Relaxed) {
                 shared.waker.wait(NAP);
             }
             shared.waker.disarm();

@@ -101,6 +101,7 @@ impl<F: Fabric> Bed<F> {
             cells: cells.address(),
             page,
             marks: to == To::Regions,
+            synchronous: self.near.capabilities().load_store,
         };
         self.lane.told(&self.home.entries());
         self.lane.attach(line, proved);
