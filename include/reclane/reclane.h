@@ -2118,8 +2118,9 @@ reclane_status reclane_rank_compare_swap_once(const struct reclane_rank *rank,
                                               uint64_t *old,
                                               struct reclane_error *error);
 
-/* Posts operations on one rank's regions together, with one doorbell where they fit, and does not wait. They take effect
- * in their order. All are posted or none.
+/* Posts operations on one rank's regions together, with one doorbell where they fit, and does not wait. All are posted or
+ * none. Reads and atomics come after earlier writes; of two writes to the same bytes the later one stays where the fabric
+ * orders writes (shm does), elsewhere flush between them.
  *
  * rank        from reclane_rank_open().
  * peer        the rank that owns the regions.

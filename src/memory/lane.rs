@@ -3,12 +3,13 @@
 //! A lane lives as long as its rank; its [`Line`] is one connection of it. What is posted is numbered over all lines, so
 //! that what the peer's evidence says of a former line can be applied after it is gone. Nothing here waits.
 
+use super::explain::{Failure, not_posted, refusal, right, unregistered};
 use super::gate::Gate;
 use super::log::{Judgement, Kind, Known, Log, Record, judge};
 use super::names::Entry;
 use super::seqlock::Page;
 use super::view::{View, is_of};
-use crate::error::{Error, Layer, Outcome, Result, Status, Verdict};
+use crate::error::{Error, Outcome, Result, Status};
 use crate::fabric::{
     Access, Completion, Cq, Fabric, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, WcStatus, Work,
     WorkOp,
@@ -101,18 +102,6 @@ impl PageOfPeer {
     }
 }
 
-/// The end of a connection, for those whose operations it concerned.
-#[derive(Clone, Debug)]
-struct Failure {
-    first: u64,
-    last: u64,
-    status: WcStatus,
-    vendor_error: u32,
-    generation: u32,
-    gone: bool,
-    detail: String,
-}
-
 /// What is known of an operation.
 #[derive(Debug)]
 pub enum Look {
@@ -130,6 +119,8 @@ struct Inner<F: Fabric> {
     log: Log,
     view: View,
     failures: VecDeque<Failure>,
+    /// Up to which operation failures may have been forgotten.
+    failures_forgotten: u64,
     /// A failure that nobody was told of yet.
     untold: bool,
 }
@@ -152,23 +143,6 @@ pub struct LaneFacts {
 pub struct Lane<F: Fabric> {
     peer: u32,
     inner: Mutex<Inner<F>>,
-}
-
-fn right(kind: Kind) -> Access {
-    match kind {
-        Kind::Write => Access::REMOTE_WRITE,
-        Kind::Read => Access::REMOTE_READ,
-        Kind::FetchAdd | Kind::CompareSwap => Access::REMOTE_ATOMIC,
-    }
-}
-
-pub(super) fn verb(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Write => "write",
-        Kind::Read => "read",
-        Kind::FetchAdd => "fetch-add",
-        Kind::CompareSwap => "compare-swap",
-    }
 }
 
 /// A work request with the piece of memory that it names.
@@ -196,6 +170,7 @@ impl<F: Fabric> Lane<F> {
             log: Log::new(places),
             view: View::default(),
             failures: VecDeque::new(),
+            failures_forgotten: 0,
             untold: false,
         };
         Lane { peer, inner: Mutex::new(inner) }
@@ -296,7 +271,7 @@ impl<F: Fabric> Lane<F> {
         inner.harvest();
         let failure = if core::mem::take(&mut inner.untold) { inner.failures.back().cloned() } else { None };
         let last = inner.log.posted();
-        (last, failure.map(|failure| inner.error_of(self.peer, failure.first, &failure)))
+        (last, failure.map(|failure| failure.error(self.peer, failure.first, inner.log.get(failure.first))))
     }
 
     /// What it has done; looks for completions first.
@@ -526,8 +501,10 @@ impl<F: Fabric> Inner<F> {
         // Destroyed first: from here on the device touches nothing that an operation named.
         drop(line);
         if let Some((first, last)) = self.log.fail(judgement) {
-            if self.failures.len() == FAILURES_MAX {
-                self.failures.pop_front();
+            if self.failures.len() == FAILURES_MAX
+                && let Some(oldest) = self.failures.pop_front()
+            {
+                self.failures_forgotten = oldest.last;
             }
             let failure = Failure { first, last, status: named, vendor_error, generation, gone, detail };
             self.failures.push_back(failure);
@@ -535,11 +512,21 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    fn look(&mut self, peer: u32, sequence: u64) -> Look {
-        let Some(record) = self.log.get(sequence) else {
+    /// An operation that later ones have pushed out of the log: it is settled, and done unless it was among the failed.
+    #[cold]
+    fn look_back(&self, peer: u32, sequence: u64) -> Look {
+        if sequence == 0 || sequence > self.log.retired() || sequence <= self.failures_forgotten {
             let what = format!("rank {peer}: operation {sequence} is not known any more, or never was");
             return Look::Failed(Error::new(Status::StaleToken, what).at_shard(peer));
-        };
+        }
+        match self.failures.iter().find(|f| (f.first..=f.last).contains(&sequence)) {
+            Some(failure) => Look::Failed(failure.error(peer, sequence, None)),
+            None => Look::Done,
+        }
+    }
+
+    fn look(&mut self, peer: u32, sequence: u64) -> Look {
+        let Some(record) = self.log.get(sequence) else { return self.look_back(peer, sequence) };
         match record.known {
             Known::UnderWay => Look::UnderWay,
             Known::Done => Look::Done,
@@ -558,34 +545,9 @@ impl<F: Fabric> Inner<F> {
                 if failure.first == failure.last {
                     self.untold = false;
                 }
-                Look::Failed(self.error_of(peer, sequence, &failure))
+                Look::Failed(failure.error(peer, sequence, self.log.get(sequence)))
             }
         }
-    }
-
-    /// In words, for one operation of a failed connection.
-    #[cold]
-    fn error_of(&self, peer: u32, sequence: u64, failure: &Failure) -> Box<Error> {
-        let (what, known) = match self.log.get(sequence) {
-            Some(record) => (described(record), record.known),
-            None => ("an operation".to_owned(), Known::Ambiguous),
-        };
-        let (fate, outcome) = match known {
-            Known::NotDone => ("it had no effect", Outcome::NotExecuted),
-            Known::Done => ("it is done", Outcome::Executed),
-            Known::ResultLost => ("it is done, and its old value is lost", Outcome::Executed),
-            Known::UnderWay | Known::Ambiguous => ("whether it had an effect is not known", Outcome::Unknown),
-        };
-        let status = if failure.gone { Status::ShardUnreachable } else { Status::CompletionError };
-        let why = if failure.detail.is_empty() { failure.status.name() } else { &failure.detail };
-        let text = format!("rank {peer}, {what}: {}: {why}; {fate}", failure.status.name());
-        let mut error = Error::new(status, text).at_shard(peer).at_lane(0, failure.generation).in_layer(Layer::Device);
-        error.completion = failure.status.0;
-        error.vendor_error = failure.vendor_error;
-        error.sequence = sequence;
-        error.outcome = outcome;
-        error.verdict = if failure.gone { Verdict::Dead } else { Verdict::Unknown };
-        error
     }
 }
 
@@ -602,14 +564,6 @@ fn noted(operation: &Operation, entry: &Entry) -> Record {
     }
 }
 
-fn described(record: &Record) -> String {
-    let Record { kind, bytes, offset, region, .. } = record;
-    match *region {
-        CELLS_REGION => format!("{} of {bytes} bytes of the connection's own memory", verb(*kind)),
-        region => format!("region {region}: {} of {bytes} bytes at offset {offset}", verb(*kind)),
-    }
-}
-
 /// The write that proves, when it is there, that everything before it was executed.
 fn mark<F: Fabric>(line: &Line<F>, place: usize, sequence: u64) -> Slip {
     let from = line.scratch.base().as_ptr().wrapping_add(place * SCRATCH_STRIDE + 8);
@@ -621,52 +575,6 @@ fn mark<F: Fabric>(line: &Line<F>, place: usize, sequence: u64) -> Slip {
         op: WorkOp::Write,
         remote: RemoteAddr { address: line.cells.iova, rkey: line.cells.rkey },
     }
-}
-
-#[cold]
-fn refusal(peer: u32, operation: &Operation, entry: &Entry) -> Box<Error> {
-    let Operation { kind, region, offset, bytes, .. } = *operation;
-    let what = verb(kind);
-    let access = entry.address.access;
-    let why = if !access.allows(right(kind)) {
-        format!("{what}: its owner gave no right for it; the region was opened without it")
-    } else if matches!(kind, Kind::FetchAdd | Kind::CompareSwap) && !offset.is_multiple_of(8) {
-        format!("{what} at offset {offset}: it must be a multiple of 8")
-    } else if bytes > OPERATION_BYTES_MAX {
-        format!("{what} of {bytes} bytes: at most {OPERATION_BYTES_MAX} in one operation")
-    } else if bytes != 0 && operation.local.is_null() {
-        return Error::new(
-            Status::NullPointer,
-            format!("rank {peer}, region {region}: {what}: the local address is NULL"),
-        )
-        .at_shard(peer);
-    } else {
-        format!("{what} of {bytes} bytes at offset {offset}: the region has {} bytes", entry.address.bytes)
-    };
-    Error::new(Status::InvalidArgument, format!("rank {peer}, region {region}: {why}")).at_shard(peer)
-}
-
-#[cold]
-fn unregistered(peer: u32, operation: &Operation) -> Box<Error> {
-    let why = format!(
-        "rank {peer}, region {}: {} of {} bytes: this fabric reaches local memory only inside an open region of this rank; \
-         use memory of one",
-        operation.region,
-        verb(operation.kind),
-        operation.bytes
-    );
-    Error::new(Status::InvalidArgument, why).at_shard(peer)
-}
-
-#[cold]
-fn not_posted(peer: u32, operations: &[Operation], why: &PostError) -> Box<Error> {
-    let region = operations.first().map_or(0, |operation| operation.region);
-    let mut error =
-        Error::new(Status::PostFailed, format!("rank {peer}, region {region}: the fabric refused the post: {why:?}"))
-            .at_shard(peer)
-            .in_layer(Layer::Post);
-    error.outcome = Outcome::NotExecuted;
-    error
 }
 
 /// Whether a connection's end was a refusal by the peer's memory: then the region may have been registered anew.

@@ -14,6 +14,7 @@
 
 mod cells;
 mod dedupe;
+mod explain;
 mod gate;
 mod home;
 mod lane;

@@ -60,7 +60,15 @@ fn nothing_is_left_of_ranks_that_were_killed_in_the_middle() {
     (0..2).for_each(|_| round(&mut first, &mut second));
     let settled = [first.holdings(), second.holdings()];
     (0..6).for_each(|_| round(&mut first, &mut second));
-    let now = [first.holdings(), second.holdings()];
+    // What the last one left goes within moments.
+    let mut now = [first.holdings(), second.holdings()];
+    for _ in 0..10_000 {
+        if settled.iter().zip(now).all(|(a, b)| b.0 <= a.0 + 2 && b.1 <= a.1 + 2) {
+            break;
+        }
+        std::thread::yield_now();
+        now = [first.holdings(), second.holdings()];
+    }
     assert!(settled.iter().zip(now).all(|(a, b)| b.0 <= a.0 + 2 && b.1 <= a.1 + 2), "{settled:?}, then {now:?}");
     assert_eq!(first.ask("word 0"), u64::from_le_bytes([7; 8]).to_string());
 }

@@ -2,6 +2,7 @@
 
 mod child;
 mod deaths;
+mod holds;
 mod operations;
 mod support;
 

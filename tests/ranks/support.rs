@@ -131,6 +131,25 @@ impl Process {
         (files, maps.matches("memfd:reclane").count())
     }
 
+    fn signal(&self, signal: i32) {
+        let pid = libc::pid_t::try_from(self.child.id()).expect("a pid");
+        // SAFETY: a plain system call; the process is our child and was not waited for yet.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+
+    /// SIGSTOP; returns when all of its threads stand still.
+    pub fn freeze(&self) {
+        self.signal(libc::SIGSTOP);
+        let (pid, mut status) = (libc::pid_t::try_from(self.child.id()).expect("a pid"), 0);
+        // SAFETY: a plain system call; the process is our child and was not waited for yet.
+        let seen = unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) };
+        assert!(seen == pid && libc::WIFSTOPPED(status), "process {pid} ended");
+    }
+
+    pub fn thaw(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
     pub fn kill(&mut self) {
         self.child.kill().expect("kill");
         self.child.wait().expect("wait");

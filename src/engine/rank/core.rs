@@ -67,6 +67,38 @@ struct Session {
     events: JoinHandle<()>,
 }
 
+impl<F: Fabric> Shared<F> {
+    fn new(fabric: F, settings: Settings, incarnation: Incarnation) -> Result<Shared<F>> {
+        // Each operation takes at most two places of the send queue: itself and a mark.
+        let half = (settings.max_send_wr as usize / 2).max(2);
+        let places = if half.is_power_of_two() { half } else { half.next_power_of_two() / 2 };
+        let epoch = Epoch(settings.deployment_epoch);
+        Ok(Shared {
+            rank: settings.shard_id,
+            incarnation,
+            epoch,
+            places,
+            load_store: fabric.capabilities().load_store,
+            gate: Gate::default(),
+            open: Gate::default(),
+            others: (0..settings.num_shards).map(|number| Other::new(number, places)).collect(),
+            guests: Mutex::default(),
+            guest_cq: fabric.create_cq(GUEST_CQ_DEPTH)?,
+            mailboxes: Mutex::default(),
+            dedupe: Mutex::default(),
+            waker: fabric.create_waker()?,
+            server: Mutex::default(),
+            present: Mutex::default(),
+            left: Condvar::new(),
+            closing: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            home: Home::new(&fabric, incarnation, epoch)?,
+            settings,
+            fabric,
+        })
+    }
+}
+
 /// A rank.
 #[derive(Debug)]
 pub(super) struct Core<F: Fabric> {
@@ -100,33 +132,7 @@ impl<F: Fabric> Core<F> {
             Member { role: Role::Server(ShardId(rank)), incarnation, pid: std::process::id(), host: host_name() };
         let (host, port) = (&settings.control_plane_host, settings.control_plane_port);
         let control = Arc::new(ControlClient::join(host, port, deadline.remaining(), &identity, &member)?);
-        // Each operation takes at most two places of the send queue: itself and a mark.
-        let half = (settings.max_send_wr as usize / 2).max(2);
-        let places = if half.is_power_of_two() { half } else { half.next_power_of_two() / 2 };
-        let epoch = Epoch(settings.deployment_epoch);
-        let shared = Arc::new(Shared {
-            rank,
-            incarnation,
-            epoch,
-            places,
-            load_store: fabric.capabilities().load_store,
-            gate: Gate::default(),
-            open: Gate::default(),
-            others: (0..ranks).map(|number| Other::new(number, places)).collect(),
-            guests: Mutex::default(),
-            guest_cq: fabric.create_cq(GUEST_CQ_DEPTH)?,
-            mailboxes: Mutex::default(),
-            dedupe: Mutex::default(),
-            waker: fabric.create_waker()?,
-            server: Mutex::default(),
-            present: Mutex::default(),
-            left: Condvar::new(),
-            closing: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-            home: Home::new(&fabric, incarnation, epoch)?,
-            settings,
-            fabric,
-        });
+        let shared = Arc::new(Shared::new(fabric, settings, incarnation)?);
         let (heard, speaker) = (Arc::clone(&shared), Arc::clone(&control));
         let events = start("reclane-events", move || listen(&heard, &speaker))?;
         let plane_port = shared.settings.control_plane_port;

@@ -63,6 +63,13 @@ impl<F: Fabric> Core<F> {
         self.shared.others.iter().map(|other| other.data.facts()).collect()
     }
 
+    pub(super) fn break_lanes(&self, peer: u32) -> Result<()> {
+        let other = self.other(peer)?;
+        other.data.cut("it was ended on purpose", false);
+        other.cells.cut("it was ended on purpose", false);
+        Ok(())
+    }
+
     pub(super) fn executed(&self) -> Vec<Executed> {
         lock(&self.shared.dedupe).export()
     }

@@ -310,6 +310,15 @@ impl Rank {
         on_core!(&*self.face, core => core.lanes())
     }
 
+    /// Ends the lanes to a peer, as a failed completion would: for maintenance and tests. They come back with the next
+    /// operation.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is no such rank.
+    pub fn break_lanes(&self, peer: u32) -> Result<()> {
+        on_core!(&*self.face, core => core.break_lanes(peer))
+    }
+
     /// What this rank has executed for others exactly once: part of the same cut as the regions.
     #[must_use]
     pub fn executed(&self) -> Vec<Executed> {

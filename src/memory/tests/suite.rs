@@ -36,6 +36,9 @@ pub fn a_batch_is_in_order_and_a_full_log_takes_nothing<F: Fabric>(mut bed: Bed<
         let found = [0, 1, 2].map(|index| bed.far_word(index).load(Ordering::Acquire));
         assert_eq!(found, [15, 13, 14].map(|index| round * 100 + index));
     }
+    // The first ones have left the log long ago, and are done all the same.
+    bed.settle(1).expect("done");
+    assert_eq!((bed.settle(0).is_err(), bed.lane.known(1)), (true, None));
     let more = vec![bed.operation(Kind::Read, 0, 0); PLACES + 1];
     assert!(matches!(bed.post(&more), Err(Stop::Full)));
     assert_eq!(bed.lane.facts().posted, 20 * PLACES as u64);
