@@ -89,7 +89,7 @@ fn an_operation_waits_for_a_hold_to_end_or_lapse_and_not_beyond_its_own_time() {
 
 #[test]
 fn atomics_are_executed_once_while_lanes_fail_under_them() {
-    const ADDS: u64 = 300;
+    const ADDS: u64 = 100;
     let ranks = job(&options(2), 2);
     let region = ranks[0].open_region(0, 4096, ALL).expect("a region");
     let done = AtomicBool::new(false);
@@ -108,8 +108,12 @@ fn atomics_are_executed_once_while_lanes_fail_under_them() {
             })
             .collect();
         scope.spawn(|| {
+            let mut next = 3;
             while !done.load(Ordering::Relaxed) {
-                ranks[1].break_lanes(0).expect("a rank");
+                if word(&region, 0).load(Ordering::Acquire) >= next {
+                    ranks[1].break_lanes(0).expect("a rank");
+                    next = word(&region, 0).load(Ordering::Acquire) + 3;
+                }
                 std::thread::yield_now();
             }
         });
