@@ -7,14 +7,11 @@ use super::explain::{Failure, not_posted, refusal, right, unregistered};
 use super::gate::Gate;
 use super::log::{Judgement, Kind, Known, Log, Record, judge};
 use super::names::Entry;
-use super::seqlock::Page;
-use super::view::{View, is_of};
+use super::view::{PageOfPeer, View};
 use crate::error::{Error, Outcome, Result, Status};
 use crate::fabric::{
-    Access, Completion, Cq, Fabric, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, WcStatus, Work,
-    WorkOp,
+    Completion, Cq, Fabric, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, WcStatus, Work, WorkOp,
 };
-use crate::ids::{Epoch, Incarnation};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use std::collections::VecDeque;
 
@@ -86,22 +83,6 @@ pub struct Line<F: Fabric> {
     pub synchronous: bool,
 }
 
-/// A peer's table in shared memory.
-#[derive(Clone, Copy, Debug)]
-pub struct PageOfPeer(Page);
-
-impl PageOfPeer {
-    /// The table at this address, if it is that of this life of the peer.
-    pub fn find<Q: Qp>(qp: &Q, table: RegionAddress, incarnation: Incarnation, epoch: Epoch) -> Option<PageOfPeer> {
-        let remote = RemoteAddr { address: table.iova, rkey: table.rkey };
-        let place = qp.window(remote, crate::wire::region::TABLE_BYTES, Access::REMOTE_READ)?;
-        // SAFETY: the window is that long, page-aligned, and mapped as long as the queue pair lives, which is kept beside
-        // the page in the line.
-        let page = unsafe { Page::at(place) };
-        is_of(page, incarnation, epoch).then_some(PageOfPeer(page))
-    }
-}
-
 /// What is known of an operation.
 #[derive(Debug)]
 pub enum Look {
@@ -121,6 +102,8 @@ struct Inner<F: Fabric> {
     failures: VecDeque<Failure>,
     /// Up to which operation failures may have been forgotten.
     failures_forgotten: u64,
+    /// The fabric knows that the process of the last connection is gone.
+    process_gone: bool,
     /// A failure that nobody was told of yet.
     untold: bool,
 }
@@ -171,6 +154,7 @@ impl<F: Fabric> Lane<F> {
             view: View::default(),
             failures: VecDeque::new(),
             failures_forgotten: 0,
+            process_gone: false,
             untold: false,
         };
         Lane { peer, inner: Mutex::new(inner) }
@@ -292,6 +276,11 @@ impl<F: Fabric> Lane<F> {
         let mut inner = self.lock();
         inner.harvest();
         inner.line.is_some()
+    }
+
+    /// Whether the fabric has told that the peer's process is gone, since this was last asked.
+    pub fn lost_its_process(&self) -> bool {
+        core::mem::take(&mut self.lock().process_gone)
     }
 
     /// The peer is gone, or the connection is to end: everything under way is settled by what is known. False: there was
@@ -493,6 +482,7 @@ impl<F: Fabric> Inner<F> {
                 named = cause.status;
             }
             (gone, detail) = (cause.peer_gone || cause.peer_closed, cause.detail);
+            self.process_gone |= cause.peer_gone;
         }
         if let Some((text, is_gone)) = said {
             (detail, gone) = (text, gone || is_gone);

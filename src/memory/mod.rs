@@ -31,9 +31,10 @@ pub use dedupe::{Dedupe, Executed, Verdict};
 pub use gate::{Gate, HoldId};
 pub use home::{Home, RegionFacts};
 pub use lane::{
-    CELLS_REGION, Lane, LaneFacts, Line, Look, OPERATION_BYTES_MAX, Operation, PageOfPeer, SCRATCH_STRIDE, Stop,
-    evidence, was_refused,
+    CELLS_REGION, Lane, LaneFacts, Line, Look, OPERATION_BYTES_MAX, Operation, SCRATCH_STRIDE, Stop, evidence,
+    was_refused,
 };
 pub use log::{Judgement, Kind, Known, Log, Record, judge};
 pub use names::{Entry, REGION_BYTES_MAX, Version, iova_of};
 pub use notice::{Answer, Ask, Notice, Purpose, TableAddress};
+pub use view::PageOfPeer;

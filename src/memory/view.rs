@@ -3,8 +3,9 @@
 
 use super::names::Entry;
 use super::seqlock::{HEAD, Page, place_of};
+use crate::fabric::{Access, Qp, RegionAddress, RemoteAddr};
 use crate::ids::{Epoch, Incarnation};
-use crate::wire::region::{REGIONS_MAX, TABLE_MAGIC};
+use crate::wire::region::{REGIONS_MAX, TABLE_BYTES, TABLE_MAGIC};
 
 /// The sequence of an entry that no table has: it is read before it is believed.
 const FROM_NOTICE: u64 = u64::MAX;
@@ -13,6 +14,22 @@ const FROM_NOTICE: u64 = u64::MAX;
 struct Cached {
     entry: Entry,
     sequence: u64,
+}
+
+/// A peer's table in shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct PageOfPeer(pub(super) Page);
+
+impl PageOfPeer {
+    /// The table at this address, if it is that of this life of the peer.
+    pub fn find<Q: Qp>(qp: &Q, table: RegionAddress, incarnation: Incarnation, epoch: Epoch) -> Option<PageOfPeer> {
+        let remote = RemoteAddr { address: table.iova, rkey: table.rkey };
+        let place = qp.window(remote, TABLE_BYTES, Access::REMOTE_READ)?;
+        // SAFETY: the window is that long, page-aligned, and mapped as long as the queue pair lives, which is kept beside
+        // the page in the line.
+        let page = unsafe { Page::at(place) };
+        is_of(page, incarnation, epoch).then_some(PageOfPeer(page))
+    }
 }
 
 /// A peer's regions.
@@ -71,8 +88,6 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::{Access, RegionAddress};
-    use crate::wire::region::TABLE_BYTES;
     use core::ptr::NonNull;
 
     fn entry(n: u32) -> Entry {

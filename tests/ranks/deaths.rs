@@ -1,6 +1,7 @@
 //! Ranks that are killed, stopped, and started again.
 
-use crate::support::{ALL, PATIENCE, Process, at, job, options, read, with, write};
+use crate::support::{ALL, PATIENCE, Process, at, job, options, read, settings, with, write};
+use reclane::engine::Rank;
 use reclane::error::{Outcome, Status, Verdict};
 
 #[test]
@@ -14,6 +15,8 @@ fn a_killed_rank_gives_typed_errors_and_a_new_one_takes_its_place() {
     write(&rank, at(1, 1, 0), b"before").expect("write");
     rank.fetch_add_once(at(1, 1, 64), 5).expect("add");
     peer.kill();
+    // Its memory is there until this process hears of its end.
+    while write(&rank, at(1, 1, 0), b"after").is_ok() {}
     // The first may still meet the connection, later ones the verdict; all name rank, region and why.
     for _ in 0..3 {
         let error = write(&rank, at(1, 1, 0), b"after").expect_err("it is dead");
@@ -71,6 +74,22 @@ fn nothing_is_left_of_ranks_that_were_killed_in_the_middle() {
     }
     assert!(settled.iter().zip(now).all(|(a, b)| b.0 <= a.0 + 2 && b.1 <= a.1 + 2), "{settled:?}, then {now:?}");
     assert_eq!(first.ask("word 0"), u64::from_le_bytes([7; 8]).to_string());
+}
+
+#[test]
+fn losing_the_rank_with_the_control_plane_is_told_as_its_end() {
+    let changes = options(2);
+    let mut first = Process::start("rank", &changes);
+    let joined = with(&with(&changes, "rdma-control-plane-port", first.hear()), "shard-id", 1);
+    let rank = Rank::open(&settings(&joined)).expect("rank 1");
+    write(&rank, at(0, 1, 0), b"before").expect("write");
+    first.kill();
+    while write(&rank, at(0, 1, 0), b"after").is_ok() {}
+    for _ in 0..2 {
+        let error = write(&rank, at(0, 1, 0), b"after").expect_err("it is dead");
+        assert_eq!(error.status, Status::ShardUnreachable, "{error}");
+        assert!(error.message.contains("rank 0, region 1: its process is gone"), "{error}");
+    }
 }
 
 #[test]
