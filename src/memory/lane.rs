@@ -102,8 +102,8 @@ struct Inner<F: Fabric> {
     failures: VecDeque<Failure>,
     /// Up to which operation failures may have been forgotten.
     failures_forgotten: u64,
-    /// The fabric knows that the process of the last connection is gone.
-    process_gone: bool,
+    /// The peer ended the last connection, or the fabric knows that its process is gone.
+    peer_ended: bool,
     /// A failure that nobody was told of yet.
     untold: bool,
 }
@@ -154,7 +154,7 @@ impl<F: Fabric> Lane<F> {
             view: View::default(),
             failures: VecDeque::new(),
             failures_forgotten: 0,
-            process_gone: false,
+            peer_ended: false,
             untold: false,
         };
         Lane { peer, inner: Mutex::new(inner) }
@@ -278,9 +278,9 @@ impl<F: Fabric> Lane<F> {
         inner.line.is_some()
     }
 
-    /// Whether the fabric has told that the peer's process is gone, since this was last asked.
-    pub fn lost_its_process(&self) -> bool {
-        core::mem::take(&mut self.lock().process_gone)
+    /// Whether the peer has ended a connection or its process is gone, as the fabric tells, since this was last asked.
+    pub fn was_ended(&self) -> bool {
+        core::mem::take(&mut self.lock().peer_ended)
     }
 
     /// The peer is gone, or the connection is to end: everything under way is settled by what is known. False: there was
@@ -482,7 +482,7 @@ impl<F: Fabric> Inner<F> {
                 named = cause.status;
             }
             (gone, detail) = (cause.peer_gone || cause.peer_closed, cause.detail);
-            self.process_gone |= cause.peer_gone;
+            self.peer_ended |= gone;
         }
         if let Some((text, is_gone)) = said {
             (detail, gone) = (text, gone || is_gone);

@@ -27,8 +27,9 @@ impl<F: Fabric> Shared<F> {
         if other.lane(purpose).is_connected() {
             return Ok(());
         }
-        if other.lane(purpose).lost_its_process() {
-            other.words().gone.get_or_insert_with(|| "its process is gone".to_owned());
+        // Believed only if the control plane does not know better: it may be lost, too.
+        if other.lane(purpose).was_ended() {
+            other.words().gone.get_or_insert_with(|| "its process is gone, or has closed its lanes".to_owned());
         }
         self.check_gone(control, other)?;
         let generation = {
