@@ -303,6 +303,17 @@ pub fn a_region_has_the_address_that_was_chosen_for_it<F: Fabric>(open: &impl Op
     pair.a.run(WorkOp::Write, 8, RemoteAddr { address: CHOSEN + 8184, rkey: pair.b.memory.address().rkey });
     // Acquire. Partner: the provider's write.
     assert_eq!(pair.b.word(8184).load(Ordering::Acquire), 5);
+    // For work of its owner the memory is where it is, inline or not.
+    for bytes in [8, 4096] {
+        pair.b.word(0).store(bytes as u64, Ordering::Relaxed);
+        let memory = &pair.b.memory;
+        let local = [Sge { address: memory.base().as_ptr(), bytes: bytes as u32, lkey: memory.lkey() }];
+        let write = Work { wr_id: 9, op: WorkOp::Write, local: &local, remote: pair.a.at(128), signaled: true };
+        pair.b.post(&[write]).expect("post");
+        assert_eq!(pair.b.next().status, WcStatus::Success);
+        // Acquire. Partner: the provider's write.
+        assert_eq!(pair.a.word(128).load(Ordering::Acquire), bytes as u64);
+    }
     // The address of the memory itself is none that a peer can use.
     let own = pair.b.memory.base().as_ptr() as u64;
     let status = pair.a.outcome(WorkOp::Write, 8, RemoteAddr { address: own, rkey: pair.b.memory.address().rkey });

@@ -26,6 +26,9 @@ struct Registered {
     /// The address that peers use.
     iova: u64,
     mr: NonNull<ibv_mr>,
+    /// A second registration under the memory's own address, where peers use another one: a key goes with its address for
+    /// local work, too, and local work names the memory by where it is.
+    local_mr: Option<NonNull<ibv_mr>>,
     lkey: u32,
     rkey: u32,
     access: Access,
@@ -65,13 +68,14 @@ impl VerbsRegion {
         }
         let (base, mapped_bytes) = map(bytes, huge)?;
         let iova = iova.unwrap_or(base.addr().get() as u64);
-        match register(device, base, bytes, access, iova) {
-            Ok(mr) => {
-                // SAFETY: the registration is alive.
-                let (lkey, rkey) = unsafe { ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey) };
+        match register_both(device, base, bytes, access, iova) {
+            Ok((mr, local_mr)) => {
+                // SAFETY: the registrations are alive.
+                let (lkey, rkey) = unsafe { ((*local_mr.unwrap_or(mr).as_ptr()).lkey, (*mr.as_ptr()).rkey) };
                 device.registered_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
                 let device = Arc::clone(device);
-                let registered = Registered { base, bytes, mapped_bytes, iova, mr, lkey, rkey, access, device };
+                let registered =
+                    Registered { base, bytes, mapped_bytes, iova, mr, local_mr, lkey, rkey, access, device };
                 Ok(VerbsRegion(Arc::new(registered)))
             }
             Err(error) => {
@@ -144,6 +148,29 @@ fn register(
     NonNull::new(mr).ok_or_else(io::Error::last_os_error)
 }
 
+/// For peers under `iova`, and for local work under the memory's own address where that is another.
+fn register_both(
+    device: &Device,
+    base: NonNull<u8>,
+    bytes: usize,
+    access: Access,
+    iova: u64,
+) -> io::Result<(NonNull<ibv_mr>, Option<NonNull<ibv_mr>>)> {
+    let own = base.addr().get() as u64;
+    let mr = register(device, base, bytes, access, iova)?;
+    if iova == own {
+        return Ok((mr, None));
+    }
+    match register(device, base, bytes, Access::LOCAL, own) {
+        Ok(local) => Ok((mr, Some(local))),
+        Err(error) => {
+            // SAFETY: made above, and nobody was told of it.
+            unsafe { (device.context.library.dereg_mr)(mr.as_ptr()) };
+            Err(error)
+        }
+    }
+}
+
 /// Memory that a process may pin, in bytes; None when there is no limit.
 fn memlock_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -196,8 +223,12 @@ fn explain(
 impl Drop for Registered {
     fn drop(&mut self) {
         self.device.registered_bytes.fetch_sub(self.bytes as u64, Ordering::Relaxed);
-        // SAFETY: made by `register` and given back once.
-        if unsafe { (self.device.context.library.dereg_mr)(self.mr.as_ptr()) } == 0 {
+        let give_back = |mr: NonNull<ibv_mr>| {
+            // SAFETY: made by `register` and given back once.
+            unsafe { (self.device.context.library.dereg_mr)(mr.as_ptr()) == 0 }
+        };
+        let local_back = self.local_mr.is_none_or(give_back);
+        if give_back(self.mr) && local_back {
             // SAFETY: exactly the range that was mapped; the device cannot reach it any more.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
         }
