@@ -96,6 +96,14 @@ train trains-on-threads 0 'final tables: not compared' --pipeline --threads=2 --
 train judges-error 1 'remote: held-out RMSE [0-9.]+ is not below 0.5000' --max_rmse=0.5
 train refuses-mode 2 "'everywhere' is none of remote, local, both" --mode=everywhere
 
+# A job of its own: four ranks and their control plane.
+solve() { expect "$1" "$2" "$3" "$build/reclane_heat" --rdma_namespace="heat-$$" "${@:4}"; }
+solve heat 0 'steady=1 the plates are equal bit for bit' --ranks=4
+solve heat-uneven 0 'steady=0 the plates are equal bit for bit' --ranks=3 --rows=51 --columns=33 --steps_max=777 --every=7
+solve heat-alone 0 'the plates are equal bit for bit' --ranks=1 --rows=64 --columns=64 --steps_max=500
+solve heat-killed 3 'rank [013] gives up: .*rank [0-3]' --ranks=4 --die_rank=2 --die_step=120
+solve heat-refuses-rows 2 'rows must be' --ranks=4 --rows=5
+
 if end_processes_cleanly; then
     passed=$((passed + 1))
 else

@@ -10,6 +10,7 @@ pub mod error;
 pub mod fabric;
 pub mod ids;
 pub mod lane;
+pub mod memory;
 pub mod numa;
 pub mod observe;
 pub mod options;

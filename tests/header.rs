@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 const NOUNS: &[&str] = &[
     "version", "error", "options", "event", "store", "server", "client", "request", "buffer", "info", "health",
     "metrics", "profile", "checkpoint", "restore",
+    "rank", "region", "operation",
 ];
 
 fn root() -> PathBuf {

@@ -628,6 +628,148 @@ public:
     Span<float> floats() const noexcept { return {static_cast<float*>(data()), bytes() / sizeof(float)}; }
 };
 
+// A region of this rank. Must be closed, or destroyed, before its bytes' last user is gone.
+class Region : public detail::Handle<reclane_region, reclane_region_close> {
+public:
+    using Handle::Handle;
+
+    // reclane_region_data()
+    void* data() const noexcept { return reclane_region_data(raw()); }
+    // reclane_region_bytes()
+    std::size_t bytes() const noexcept { return reclane_region_bytes(raw()); }
+    // The region as an array; a rest that is no whole T is left out.
+    template <class T>
+    Span<T> as() const noexcept {
+        return {static_cast<T*>(data()), bytes() / sizeof(T)};
+    }
+};
+
+// A place in the memory of a rank.
+struct Place {
+    std::uint32_t rank = 0;
+    std::uint32_t region = 0;
+    std::uint64_t offset = 0;
+};
+
+// One process of a job. Every method may run at the same time as every other.
+class Rank : public detail::Handle<reclane_rank, reclane_rank_close> {
+public:
+    using Handle::Handle;
+
+    // reclane_rank_open()
+    static Result<Rank> open(const Options& options) noexcept {
+        Result<Rank> result;
+        result.settle(reclane_rank_open(options.raw(), result.place().out(), result.out()));
+        return result;
+    }
+    // reclane_rank_describe()
+    Result<reclane_rank_info> describe() const noexcept {
+        Result<reclane_rank_info> result;
+        result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_rank_info));
+        result.settle(reclane_rank_describe(raw(), &result.place(), result.out()));
+        return result;
+    }
+    // reclane_rank_barrier(); 0 is 60 s
+    Result<void> barrier(const std::string& name, std::uint64_t timeout_ms = 0) noexcept {
+        Result<void> result;
+        result.settle(reclane_rank_barrier(raw(), name.c_str(), timeout_ms, result.out()));
+        return result;
+    }
+    // reclane_region_open()
+    Result<Region> open_region(std::uint32_t id, std::size_t bytes, std::uint32_t rights = RECLANE_RIGHT_ALL) noexcept {
+        Result<Region> result;
+        result.settle(reclane_region_open(raw(), id, bytes, rights, result.place().out(), result.out()));
+        return result;
+    }
+    // reclane_region_find(); 0 is 60 s
+    Result<reclane_region_info> find_region(std::uint32_t peer, std::uint32_t region,
+                                            std::uint64_t timeout_ms = 0) noexcept {
+        Result<reclane_region_info> result;
+        result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_region_info));
+        result.settle(reclane_region_find(raw(), peer, region, timeout_ms, &result.place(), result.out()));
+        return result;
+    }
+
+    // reclane_rank_write()
+    Result<void> write(Place to, const void* source, std::size_t bytes) noexcept {
+        Result<void> result;
+        result.settle(reclane_rank_write(raw(), to.rank, to.region, to.offset, source, bytes, result.out()));
+        return result;
+    }
+    // reclane_rank_read()
+    Result<void> read(Place from, void* target, std::size_t bytes) noexcept {
+        Result<void> result;
+        result.settle(reclane_rank_read(raw(), from.rank, from.region, from.offset, target, bytes, result.out()));
+        return result;
+    }
+    // reclane_rank_fetch_add(): the old value
+    Result<std::uint64_t> fetch_add(Place at, std::uint64_t add) noexcept {
+        Result<std::uint64_t> result;
+        result.settle(reclane_rank_fetch_add(raw(), at.rank, at.region, at.offset, add, &result.place(), result.out()));
+        return result;
+    }
+    // reclane_rank_compare_swap(): the old value
+    Result<std::uint64_t> compare_swap(Place at, std::uint64_t expect, std::uint64_t swap) noexcept {
+        Result<std::uint64_t> result;
+        result.settle(reclane_rank_compare_swap(raw(), at.rank, at.region, at.offset, expect, swap, &result.place(),
+                                                result.out()));
+        return result;
+    }
+    // reclane_rank_fetch_add_once(): the old value
+    Result<std::uint64_t> fetch_add_once(Place at, std::uint64_t add) noexcept {
+        Result<std::uint64_t> result;
+        result.settle(
+            reclane_rank_fetch_add_once(raw(), at.rank, at.region, at.offset, add, &result.place(), result.out()));
+        return result;
+    }
+    // reclane_rank_compare_swap_once(): the old value
+    Result<std::uint64_t> compare_swap_once(Place at, std::uint64_t expect, std::uint64_t swap) noexcept {
+        Result<std::uint64_t> result;
+        result.settle(reclane_rank_compare_swap_once(raw(), at.rank, at.region, at.offset, expect, swap,
+                                                     &result.place(), result.out()));
+        return result;
+    }
+
+    // reclane_rank_post()
+    Result<reclane_ticket> post(std::uint32_t peer, Span<const reclane_operation> operations) noexcept {
+        Result<reclane_ticket> result;
+        result.settle(
+            reclane_rank_post(raw(), peer, operations.data(), operations.size(), &result.place(), result.out()));
+        return result;
+    }
+    // reclane_rank_wait(); 0 is 60 s
+    Result<void> wait(reclane_ticket ticket, std::uint64_t timeout_ms = 0) noexcept {
+        Result<void> result;
+        result.settle(reclane_rank_wait(raw(), ticket, timeout_ms, result.out()));
+        return result;
+    }
+    // reclane_rank_outcomes()
+    Result<void> outcomes(reclane_ticket ticket, Span<std::uint32_t> known) noexcept {
+        Result<void> result;
+        result.settle(reclane_rank_outcomes(raw(), ticket, known.data(), known.size(), result.out()));
+        return result;
+    }
+    // reclane_rank_flush(); 0 is 60 s
+    Result<void> flush(std::uint32_t peer, std::uint64_t timeout_ms = 0) noexcept {
+        Result<void> result;
+        result.settle(reclane_rank_flush(raw(), peer, timeout_ms, result.out()));
+        return result;
+    }
+
+    // reclane_rank_hold(); 0 is 60 s for both
+    Result<std::uint64_t> hold(std::uint64_t drain_ms = 0, std::uint64_t lapse_ms = 0) noexcept {
+        Result<std::uint64_t> result;
+        result.settle(reclane_rank_hold(raw(), drain_ms, lapse_ms, &result.place(), result.out()));
+        return result;
+    }
+    // reclane_rank_release()
+    Result<void> release_hold(std::uint64_t hold) noexcept {
+        Result<void> result;
+        result.settle(reclane_rank_release(raw(), hold, result.out()));
+        return result;
+    }
+};
+
 // A connection to all shards. Every method may run at the same time as every other.
 class Client : public detail::Handle<reclane_client, reclane_client_close> {
 public:

@@ -70,7 +70,16 @@ pub trait Fabric: Debug + Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// `OsError` or `ResourceLimit` when the memory cannot be had or locked.
-    fn allocate(&self, bytes: usize, access: Access) -> Result<Self::Region>;
+    fn allocate(&self, bytes: usize, access: Access) -> Result<Self::Region> {
+        self.allocate_at(bytes, access, None)
+    }
+
+    /// The same under an address of the caller's choice, a multiple of 4096 that no other region of the process has:
+    /// memory of another life, or at another place, can so have the address that peers know it by.
+    ///
+    /// # Errors
+    /// As [`Fabric::allocate`]; `Unsupported` when the provider cannot choose.
+    fn allocate_at(&self, bytes: usize, access: Access, iova: Option<u64>) -> Result<Self::Region>;
 
     /// Makes a completion queue with room for `depth` completions.
     ///

@@ -125,3 +125,9 @@ pub const CONTROL_EVENTS_DROPPED: &str = "control_events_dropped";
 pub const CONTROL_GOODBYE_FAILED: &str = "control_goodbye_failed";
 /// The metrics are served over HTTP.
 pub const METRICS_LISTENING: &str = "metrics_listening";
+/// A rank is in its deployment and can be reached.
+pub const RANK_READY: &str = "rank_ready";
+/// A rank did not let another one's lane in; `error` says why.
+pub const RANK_NOT_ADMITTED: &str = "rank_not_admitted";
+/// A rank learned that another one is gone; `died` says how.
+pub const RANK_LOST: &str = "rank_lost";

@@ -13,6 +13,7 @@
 mod geometry;
 mod header;
 pub mod payload;
+pub mod region;
 mod status;
 mod word;
 

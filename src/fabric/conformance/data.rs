@@ -290,3 +290,32 @@ pub fn a_window_is_the_peers_memory<F: Fabric>(open: &impl Open<F>) {
     a.wait_for_err(b.at(0));
     word.store(100, Ordering::Release);
 }
+
+pub fn a_region_has_the_address_that_was_chosen_for_it<F: Fabric>(open: &impl Open<F>) {
+    const CHOSEN: u64 = 7 << 40;
+    let (a, b) = (std::sync::Arc::new(open()), std::sync::Arc::new(open()));
+    let memory = b.allocate_at(8192, Access::ALL, Some(CHOSEN)).expect("memory");
+    assert_eq!((memory.address().iova, memory.address().bytes), (CHOSEN, 8192));
+    let pair = Pair { a: End::new(a), b: End::exposing(b, memory) };
+    pair.connect();
+    pair.works();
+    pair.a.staged(0).store(5, Ordering::Relaxed);
+    pair.a.run(WorkOp::Write, 8, RemoteAddr { address: CHOSEN + 8184, rkey: pair.b.memory.address().rkey });
+    // Acquire. Partner: the provider's write.
+    assert_eq!(pair.b.word(8184).load(Ordering::Acquire), 5);
+    // For work of its owner the memory is where it is, inline or not.
+    for bytes in [8, 4096] {
+        pair.b.word(0).store(bytes as u64, Ordering::Relaxed);
+        let memory = &pair.b.memory;
+        let local = [Sge { address: memory.base().as_ptr(), bytes: bytes as u32, lkey: memory.lkey() }];
+        let write = Work { wr_id: 9, op: WorkOp::Write, local: &local, remote: pair.a.at(128), signaled: true };
+        pair.b.post(&[write]).expect("post");
+        assert_eq!(pair.b.next().status, WcStatus::Success);
+        // Acquire. Partner: the provider's write.
+        assert_eq!(pair.a.word(128).load(Ordering::Acquire), bytes as u64);
+    }
+    // The address of the memory itself is none that a peer can use.
+    let own = pair.b.memory.base().as_ptr() as u64;
+    let status = pair.a.outcome(WorkOp::Write, 8, RemoteAddr { address: own, rkey: pair.b.memory.address().rkey });
+    assert_eq!(status, WcStatus::RemAccess);
+}

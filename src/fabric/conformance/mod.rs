@@ -41,6 +41,7 @@ macro_rules! conformance_suite {
             data: a_region_exposed_later_can_be_used;
             data: a_region_that_was_taken_back_is_gone_and_makes_room;
             data: a_window_is_the_peers_memory;
+            data: a_region_has_the_address_that_was_chosen_for_it;
             order: the_last_word_of_a_write_comes_last;
             order: an_earlier_write_is_visible_before_a_later_one;
             order: an_immediate_follows_its_data;

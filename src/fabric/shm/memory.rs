@@ -145,6 +145,8 @@ pub struct ShmRegion(Arc<Owned>);
 struct Owned {
     mapping: Mapping,
     bytes: usize,
+    /// The address that peers use.
+    iova: u64,
     rkey: u32,
     access: Access,
     /// What peers get; none for local memory. Read-only where peers may only read.
@@ -152,7 +154,7 @@ struct Owned {
 }
 
 impl ShmRegion {
-    pub(super) fn allocate(bytes: usize, access: Access, huge: HugePages) -> Result<ShmRegion> {
+    pub(super) fn allocate(bytes: usize, access: Access, huge: HugePages, iova: Option<u64>) -> Result<ShmRegion> {
         if bytes == 0 {
             return Err(Error::new(
                 Status::InvalidArgument,
@@ -164,7 +166,8 @@ impl ShmRegion {
         let populate = bytes <= POPULATE_BYTES_MAX;
         if access == Access::LOCAL {
             let mapping = Mapping::private(bytes, populate).map_err(failed)?;
-            return Ok(ShmRegion(Arc::new(Owned { mapping, bytes, rkey, access, shared: None })));
+            let iova = iova.unwrap_or(mapping.base().as_ptr() as u64);
+            return Ok(ShmRegion(Arc::new(Owned { mapping, bytes, iova, rkey, access, shared: None })));
         }
         let try_huge = match huge {
             HugePages::On => true,
@@ -184,7 +187,8 @@ impl ShmRegion {
             }
         };
         let shared = if access == Access::REMOTE_READ { read_only(fd.as_fd()).unwrap_or(fd) } else { fd };
-        Ok(ShmRegion(Arc::new(Owned { mapping, bytes, rkey, access, shared: Some(Arc::new(shared)) })))
+        let iova = iova.unwrap_or(mapping.base().as_ptr() as u64);
+        Ok(ShmRegion(Arc::new(Owned { mapping, bytes, iova, rkey, access, shared: Some(Arc::new(shared)) })))
     }
 
     /// What a peer gets, if peers may reach it at all.
@@ -207,12 +211,7 @@ impl Region for ShmRegion {
     }
 
     fn address(&self) -> RegionAddress {
-        RegionAddress {
-            iova: self.0.mapping.base().as_ptr() as u64,
-            bytes: self.0.bytes as u64,
-            rkey: self.0.rkey,
-            access: self.0.access,
-        }
+        RegionAddress { iova: self.0.iova, bytes: self.0.bytes as u64, rkey: self.0.rkey, access: self.0.access }
     }
 }
 
@@ -265,13 +264,13 @@ mod tests {
 
     #[test]
     fn memory_that_peers_may_only_read_is_handed_over_read_only() {
-        let region = ShmRegion::allocate(4096, Access::REMOTE_READ, HugePages::Off).expect("region");
+        let region = ShmRegion::allocate(4096, Access::REMOTE_READ, HugePages::Off, None).expect("region");
         let fd = region.shared().expect("descriptor");
         assert!(Mapping::shared(fd.as_fd(), 4096, true, false).is_err());
         assert!(Mapping::shared(fd.as_fd(), 4096, false, false).is_ok());
-        assert!(ShmRegion::allocate(4096, Access::LOCAL, HugePages::Off).expect("region").shared().is_none());
+        assert!(ShmRegion::allocate(4096, Access::LOCAL, HugePages::Off, None).expect("region").shared().is_none());
         assert_eq!(
-            ShmRegion::allocate(0, Access::ALL, HugePages::Off).map(|_| ()).unwrap_err().status,
+            ShmRegion::allocate(0, Access::ALL, HugePages::Off, None).map(|_| ()).unwrap_err().status,
             Status::InvalidArgument
         );
     }

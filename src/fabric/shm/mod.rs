@@ -110,9 +110,9 @@ impl Fabric for Shm {
         }
     }
 
-    fn allocate(&self, bytes: usize, access: Access) -> Result<ShmRegion> {
+    fn allocate_at(&self, bytes: usize, access: Access, iova: Option<u64>) -> Result<ShmRegion> {
         let ShmOptions { huge_pages, numa_id } = self.options;
-        let region = numa::on(numa_id, || ShmRegion::allocate(bytes, access, huge_pages))?;
+        let region = numa::on(numa_id, || ShmRegion::allocate(bytes, access, huge_pages, iova))?;
         // Large regions get their pages later.
         numa::prefer(numa_id, region.base(), region.bytes());
         Ok(region)

@@ -123,9 +123,9 @@ impl Drop for Inner {
 pub struct SimRegion(Arc<Inner>);
 
 impl SimRegion {
-    pub(super) fn new(net: &Arc<Net>, host: u32, bytes: usize, access: Access) -> Result<SimRegion> {
+    pub(super) fn new(net: &Arc<Net>, host: u32, bytes: usize, access: Access, iova: Option<u64>) -> Result<SimRegion> {
         let memory = Arc::new(Memory::new(bytes)?);
-        let (key, registered) = net.lock().register(host, memory, bytes, access);
+        let (key, registered) = net.lock().register(host, memory, bytes, access, iova);
         Ok(SimRegion(Arc::new(Inner { net: Arc::clone(net), host, key, registered })))
     }
 

@@ -80,8 +80,8 @@ impl Fabric for Sim {
         }
     }
 
-    fn allocate(&self, bytes: usize, access: Access) -> Result<SimRegion> {
-        SimRegion::new(&self.net, self.host, bytes, access)
+    fn allocate_at(&self, bytes: usize, access: Access, iova: Option<u64>) -> Result<SimRegion> {
+        SimRegion::new(&self.net, self.host, bytes, access, iova)
     }
 
     fn create_cq(&self, depth: u32) -> Result<Arc<SimCq>> {

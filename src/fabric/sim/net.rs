@@ -280,6 +280,7 @@ impl Core {
         memory: Arc<Memory>,
         bytes: usize,
         access: Access,
+        chosen: Option<u64>,
     ) -> (u32, Registered) {
         let (key, iova) = match self.free_keys.iter().rposition(|(_, _, freed)| *freed == bytes) {
             Some(at) => {
@@ -294,7 +295,7 @@ impl Core {
                 ((self.next_key << 8) | (self.rng.below(255) as u32), iova)
             }
         };
-        let registered = Registered { memory, iova, bytes, access };
+        let registered = Registered { memory, iova: chosen.unwrap_or(iova), bytes, access };
         self.regions.insert((host, key), registered.clone());
         (key, registered)
     }

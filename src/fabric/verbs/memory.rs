@@ -23,7 +23,12 @@ struct Registered {
     /// What was asked for and is registered.
     bytes: usize,
     mapped_bytes: usize,
+    /// The address that peers use.
+    iova: u64,
     mr: NonNull<ibv_mr>,
+    /// A second registration under the memory's own address, where peers use another one: a key goes with its address for
+    /// local work, too, and local work names the memory by where it is.
+    local_mr: Option<NonNull<ibv_mr>>,
     lkey: u32,
     rkey: u32,
     access: Access,
@@ -45,19 +50,33 @@ pub(super) fn rights(access: Access, has_atomics: bool) -> u32 {
 }
 
 impl VerbsRegion {
-    /// Allocates zeroed memory and registers it under its own address.
-    pub(super) fn allocate(device: &Arc<Device>, bytes: usize, access: Access, huge: HugePages) -> Result<VerbsRegion> {
+    /// Allocates zeroed memory and registers it under `iova`, or else under its own address.
+    pub(super) fn allocate(
+        device: &Arc<Device>,
+        bytes: usize,
+        access: Access,
+        huge: HugePages,
+        iova: Option<u64>,
+    ) -> Result<VerbsRegion> {
         if bytes == 0 {
             return Err(Error::new(Status::InvalidArgument, "verbs: a region of 0 bytes"));
         }
+        let library = device.context.library;
+        if iova.is_some() && library.reg_mr_iova2.is_none() && library.reg_mr_iova.is_none() {
+            let why = "verbs: this libibverbs cannot register memory under a chosen address; take one of rdma-core 16 or newer";
+            return Err(Error::new(Status::Unsupported, why));
+        }
         let (base, mapped_bytes) = map(bytes, huge)?;
-        match register(device, base, bytes, access) {
-            Ok(mr) => {
-                // SAFETY: the registration is alive.
-                let (lkey, rkey) = unsafe { ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey) };
+        let iova = iova.unwrap_or(base.addr().get() as u64);
+        match register_both(device, base, bytes, access, iova) {
+            Ok((mr, local_mr)) => {
+                // SAFETY: the registrations are alive.
+                let (lkey, rkey) = unsafe { ((*local_mr.unwrap_or(mr).as_ptr()).lkey, (*mr.as_ptr()).rkey) };
                 device.registered_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
                 let device = Arc::clone(device);
-                Ok(VerbsRegion(Arc::new(Registered { base, bytes, mapped_bytes, mr, lkey, rkey, access, device })))
+                let registered =
+                    Registered { base, bytes, mapped_bytes, iova, mr, local_mr, lkey, rkey, access, device };
+                Ok(VerbsRegion(Arc::new(registered)))
             }
             Err(error) => {
                 let refused = why_not_registered(device, bytes, &error);
@@ -106,10 +125,15 @@ fn map(bytes: usize, huge: HugePages) -> Result<(NonNull<u8>, usize)> {
     Ok((base, mapped))
 }
 
-fn register(device: &Device, base: NonNull<u8>, bytes: usize, access: Access) -> io::Result<NonNull<ibv_mr>> {
+fn register(
+    device: &Device,
+    base: NonNull<u8>,
+    bytes: usize,
+    access: Access,
+    iova: u64,
+) -> io::Result<NonNull<ibv_mr>> {
     let library = device.context.library;
     let (pd, start) = (device.pd.as_ptr(), base.as_ptr().cast::<c_void>());
-    let iova = base.addr().get() as u64;
     let rights = rights(access, device.limits.has_atomics);
     // SAFETY: the domain lives and the range is mapped until the registration is gone.
     let mr = unsafe {
@@ -122,6 +146,29 @@ fn register(device: &Device, base: NonNull<u8>, bytes: usize, access: Access) ->
         }
     };
     NonNull::new(mr).ok_or_else(io::Error::last_os_error)
+}
+
+/// For peers under `iova`, and for local work under the memory's own address where that is another.
+fn register_both(
+    device: &Device,
+    base: NonNull<u8>,
+    bytes: usize,
+    access: Access,
+    iova: u64,
+) -> io::Result<(NonNull<ibv_mr>, Option<NonNull<ibv_mr>>)> {
+    let own = base.addr().get() as u64;
+    let mr = register(device, base, bytes, access, iova)?;
+    if iova == own {
+        return Ok((mr, None));
+    }
+    match register(device, base, bytes, Access::LOCAL, own) {
+        Ok(local) => Ok((mr, Some(local))),
+        Err(error) => {
+            // SAFETY: made above, and nobody was told of it.
+            unsafe { (device.context.library.dereg_mr)(mr.as_ptr()) };
+            Err(error)
+        }
+    }
 }
 
 /// Memory that a process may pin, in bytes; None when there is no limit.
@@ -176,8 +223,12 @@ fn explain(
 impl Drop for Registered {
     fn drop(&mut self) {
         self.device.registered_bytes.fetch_sub(self.bytes as u64, Ordering::Relaxed);
-        // SAFETY: made by `register` and given back once.
-        if unsafe { (self.device.context.library.dereg_mr)(self.mr.as_ptr()) } == 0 {
+        let give_back = |mr: NonNull<ibv_mr>| {
+            // SAFETY: made by `register` and given back once.
+            unsafe { (self.device.context.library.dereg_mr)(mr.as_ptr()) == 0 }
+        };
+        let local_back = self.local_mr.is_none_or(give_back);
+        if give_back(self.mr) && local_back {
             // SAFETY: exactly the range that was mapped; the device cannot reach it any more.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
         }
@@ -199,12 +250,7 @@ impl Region for VerbsRegion {
     }
 
     fn address(&self) -> RegionAddress {
-        RegionAddress {
-            iova: self.0.base.addr().get() as u64,
-            bytes: self.0.bytes as u64,
-            rkey: self.0.rkey,
-            access: self.0.access,
-        }
+        RegionAddress { iova: self.0.iova, bytes: self.0.bytes as u64, rkey: self.0.rkey, access: self.0.access }
     }
 }
 

@@ -229,8 +229,8 @@ impl Fabric for Verbs {
         }
     }
 
-    fn allocate(&self, bytes: usize, access: Access) -> Result<VerbsRegion> {
-        VerbsRegion::allocate(&self.device, bytes, access, self.huge_pages)
+    fn allocate_at(&self, bytes: usize, access: Access, iova: Option<u64>) -> Result<VerbsRegion> {
+        VerbsRegion::allocate(&self.device, bytes, access, self.huge_pages, iova)
     }
 
     fn create_cq(&self, depth: u32) -> Result<Arc<VerbsCq>> {

@@ -1,0 +1,12 @@
+//! Ranks of one job: regions, one-sided operations, what happens when one of them is killed.
+
+mod child;
+mod deaths;
+mod holds;
+mod operations;
+mod support;
+
+#[test]
+fn child() {
+    child::play();
+}

@@ -1,0 +1,164 @@
+//! Jobs of ranks, in one process or in several.
+
+use reclane::engine::{OwnRegion, Place, Rank};
+use reclane::fabric::Access;
+use reclane::options::{Options, Settings, Side};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A test that waits this long for something hangs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const ROLE: &str = "RECLANE_TEST_ROLE";
+pub const OPTIONS: &str = "RECLANE_TEST_OPTIONS";
+/// Begins each line that a child means for its parent: the test harness writes lines too.
+pub const MARK: &str = "@ ";
+
+pub type Changes = Vec<(String, String)>;
+
+/// A job's options: a name of its own.
+pub fn options(ranks: u32) -> Changes {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("ranks-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    vec![
+        ("rdma-namespace".into(), name),
+        ("num-server-processes".into(), ranks.to_string()),
+        ("rdma-control-plane-port".into(), "0".into()),
+        // Few cores: who finds nothing to do should let the others run.
+        ("poll-spin-iterations".into(), "50".into()),
+    ]
+}
+
+pub fn with(changes: &[(String, String)], name: &str, value: impl ToString) -> Changes {
+    let mut all: Changes = changes.iter().filter(|(known, _)| known != name).cloned().collect();
+    all.push((name.to_owned(), value.to_string()));
+    all
+}
+
+pub fn settings(changes: &[(String, String)]) -> Settings {
+    let mut options = Options::new();
+    for (name, value) in changes {
+        options.set(name, value).expect("a valid option");
+    }
+    options.settings(Side::Server).expect("valid options")
+}
+
+/// All ranks of a job in this process; the last is dropped first, for rank 0 stays until the others have left.
+pub fn job(changes: &[(String, String)], ranks: u32) -> Vec<Rank> {
+    let first = Rank::open(&settings(changes)).expect("rank 0");
+    let joined = with(changes, "rdma-control-plane-port", first.control_plane_port());
+    let mut all = vec![first];
+    for rank in 1..ranks {
+        all.push(Rank::open(&settings(&with(&joined, "shard-id", rank))).expect("a rank"));
+    }
+    all
+}
+
+pub fn end(mut ranks: Vec<Rank>) {
+    while ranks.pop().is_some() {}
+}
+
+pub fn at(rank: u32, region: u32, offset: u64) -> Place {
+    Place { rank, region, offset }
+}
+
+/// A word of a region that peers may change.
+pub fn word(region: &OwnRegion, index: usize) -> &AtomicU64 {
+    assert!((index + 1) * 8 <= region.bytes());
+    // SAFETY: aligned and inside the region, which the borrow keeps; shared memory is touched atomically.
+    unsafe { AtomicU64::from_ptr(region.data().cast::<u64>().add(index)) }
+}
+
+pub fn write(rank: &Rank, to: Place, bytes: &[u8]) -> reclane::error::Result<()> {
+    // SAFETY: the slice lives during the call.
+    unsafe { rank.write(to, bytes.as_ptr(), u32::try_from(bytes.len()).expect("short")) }
+}
+
+pub fn read(rank: &Rank, from: Place, bytes: usize) -> reclane::error::Result<Vec<u8>> {
+    let mut into = vec![0; bytes];
+    // SAFETY: the vector lives during the call.
+    unsafe { rank.read(from, into.as_mut_ptr(), u32::try_from(bytes).expect("short")) }?;
+    Ok(into)
+}
+
+pub const ALL: Access = Access::ALL;
+
+/// Another process of the test; killed when dropped.
+pub struct Process {
+    child: std::process::Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    pub fn start(role: &str, changes: &[(String, String)]) -> Process {
+        let lines: Vec<String> = changes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut child = Command::new(std::env::current_exe().expect("own program"))
+            .args(["child", "--exact", "--nocapture"])
+            .env(ROLE, role)
+            .env(OPTIONS, lines.join("\n"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process");
+        let input = child.stdin.take().expect("stdin");
+        let output = BufReader::new(child.stdout.take().expect("stdout")).lines();
+        Process { child, input, output }
+    }
+
+    /// What the child says next.
+    pub fn hear(&mut self) -> String {
+        let mut said = self.output.by_ref().map_while(Result::ok);
+        said.find_map(|line| line.strip_prefix(MARK).map(str::to_owned)).expect("the child says something")
+    }
+
+    /// Tells it something, and hears the answer.
+    pub fn ask(&mut self, what: &str) -> String {
+        self.tell(what);
+        self.hear()
+    }
+
+    pub fn tell(&mut self, what: &str) {
+        writeln!(self.input, "{what}").expect("the child listens");
+    }
+
+    /// Descriptors, and mappings of the library's memory.
+    pub fn holdings(&self) -> (usize, usize) {
+        let of = format!("/proc/{}", self.child.id());
+        let files = std::fs::read_dir(format!("{of}/fd")).expect("its descriptors").count();
+        let maps = std::fs::read_to_string(format!("{of}/maps")).expect("its mappings");
+        (files, maps.matches("memfd:reclane").count())
+    }
+
+    fn signal(&self, signal: i32) {
+        let pid = libc::pid_t::try_from(self.child.id()).expect("a pid");
+        // SAFETY: a plain system call; the process is our child and was not waited for yet.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+
+    /// SIGSTOP; returns when all of its threads stand still.
+    pub fn freeze(&self) {
+        self.signal(libc::SIGSTOP);
+        let (pid, mut status) = (libc::pid_t::try_from(self.child.id()).expect("a pid"), 0);
+        // SAFETY: a plain system call; the process is our child and was not waited for yet.
+        let seen = unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) };
+        assert!(seen == pid && libc::WIFSTOPPED(status), "process {pid} ended");
+    }
+
+    pub fn thaw(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().expect("kill");
+        self.child.wait().expect("wait");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
