@@ -451,6 +451,77 @@ typedef uint32_t reclane_checkpoint_flag;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+/* What other ranks may do with a region; the values can be added. */
+enum reclane_right
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Write. */
+  RECLANE_RIGHT_WRITE = 1,
+  /* Read. */
+  RECLANE_RIGHT_READ = 2,
+  /* Fetch-add and compare-swap. */
+  RECLANE_RIGHT_ATOMIC = 4,
+  /* All of it. */
+  RECLANE_RIGHT_ALL = 7,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_right reclane_right;
+#else
+typedef uint32_t reclane_right;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* What an operation of a batch does. */
+enum reclane_operation_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* Local bytes to the region. */
+  RECLANE_OPERATION_KIND_WRITE = 1,
+  /* The region's bytes here. */
+  RECLANE_OPERATION_KIND_READ = 2,
+  /* Adds operand to 8 bytes; local receives the old value, or is NULL. */
+  RECLANE_OPERATION_KIND_FETCH_ADD = 3,
+  /* Stores swap to 8 bytes if they equal operand; local receives the old value, or is NULL. */
+  RECLANE_OPERATION_KIND_COMPARE_SWAP = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_operation_kind reclane_operation_kind;
+#else
+typedef uint32_t reclane_operation_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/* What is known of an operation. */
+enum reclane_known
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /* It is under way. */
+  RECLANE_KNOWN_UNDER_WAY = 0,
+  /* Its effect is in the peer's memory, and its result here. */
+  RECLANE_KNOWN_DONE = 1,
+  /* It had no effect and will have none. */
+  RECLANE_KNOWN_NOT_DONE = 2,
+  /* It may have had its effect, or not; it will have none from now on. */
+  RECLANE_KNOWN_AMBIGUOUS = 3,
+  /* An atomic that had its effect, and whose old value is lost. */
+  RECLANE_KNOWN_RESULT_LOST = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum reclane_known reclane_known;
+#else
+typedef uint32_t reclane_known;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 /* Memory that the fabric can reach. Opaque; made by reclane_buffer_open(). */
 typedef struct reclane_buffer reclane_buffer;
 
@@ -459,6 +530,12 @@ typedef struct reclane_client reclane_client;
 
 /* A bag of named options. Opaque; made by reclane_options_open(). */
 typedef struct reclane_options reclane_options;
+
+/* A rank. Opaque; made by reclane_rank_open(). */
+typedef struct reclane_rank reclane_rank;
+
+/* A region of this rank. Opaque; made by reclane_region_open(). */
+typedef struct reclane_region reclane_region;
 
 /* A checkpoint that was found whole. Opaque; made by reclane_restore_open(). */
 typedef struct reclane_restore reclane_restore;
@@ -790,6 +867,226 @@ typedef struct reclane_health_info {
   uint64_t idle_ms;
 } reclane_health_info;
 
+/* Latencies of one operation. Set struct_size = sizeof(reclane_latency_info) before the call. */
+typedef struct reclane_latency_info {
+  /* sizeof(reclane_latency_info), set by the caller. */
+  uint32_t struct_size;
+  /* 0. */
+  uint32_t reserved;
+  /* Requests that were timed: one in metrics-sample-every. */
+  uint64_t count;
+  /* Sum of their times, in nanoseconds. */
+  uint64_t sum_ns;
+  /* Half of them took no longer; at most a thirty-second too large, as are the next three. */
+  uint64_t p50_ns;
+  /* 90 % of them took no longer. */
+  uint64_t p90_ns;
+  /* 99 %. */
+  uint64_t p99_ns;
+  /* 99.9 %. */
+  uint64_t p999_ns;
+  /* The longest one took so long. */
+  uint64_t max_ns;
+} reclane_latency_info;
+
+/* Totals of one client to one shard: what the lines component=rdma_rc_client_profile are made of. Set struct_size = sizeof(reclane_client_profile_counters) before the call.
+ *
+ * Times are those of timed requests, times the number of requests that one of them stands for (metrics-sample-every);
+ * divided by the timed_ count beside them they are averages. All are 0 while requests are not counted.
+ */
+typedef struct reclane_client_profile_counters {
+  /* sizeof(reclane_client_profile_counters), set by the caller. */
+  uint32_t struct_size;
+  /* The shard. */
+  uint32_t shard;
+  /* Requests sent. */
+  uint64_t submit_count;
+  /* Requests whose answer was taken home. */
+  uint64_t wait_count;
+  /* Slots given back. */
+  uint64_t revoke_count;
+  /* Slots taken. */
+  uint64_t acquire_qp_count;
+  /* Attempts that found every slot held. */
+  uint64_t acquire_qp_failures;
+  /* Time of submitting. */
+  uint64_t submit_request_ns;
+  /* Time from there until the answer was seen. */
+  uint64_t wait_status_ns;
+  /* Time of taking answers home. */
+  uint64_t copy_response_ns;
+  /* Bytes of rows taken home. */
+  uint64_t copied_bytes;
+  /* Time of giving slots back. */
+  uint64_t revoke_resource_ns;
+  /* Requests that the three times before are of. */
+  uint64_t timed_requests;
+  /* Revokes that their time is of. */
+  uint64_t timed_revokes;
+  /* Most requests under way that a timed request found. */
+  uint64_t pending_rpc_peak;
+  /* Requests under way, added up over the looks. */
+  uint64_t pending_rpc_sum;
+  /* Timed requests that looked. */
+  uint64_t pending_rpc_looks;
+  /* Requests under way now. */
+  uint64_t pending_rpc_last;
+} reclane_client_profile_counters;
+
+/* Totals of writes and answers of one end: what the lines component=rdma_rc_transport_profile are made of. Set struct_size = sizeof(reclane_transport_profile_counters) before the call.
+ *
+ * Times are those of timed requests, times the number of requests that one of them stands for (metrics-sample-every);
+ * divided by the timed_ count beside them they are averages. All are 0 while requests are not counted.
+ */
+typedef struct reclane_transport_profile_counters {
+  /* sizeof(reclane_transport_profile_counters), set by the caller. */
+  uint32_t struct_size;
+  /* The shard. */
+  uint32_t shard;
+  /* 1 for a shard's end, 2 for a client's. */
+  uint32_t role;
+  /* 0. */
+  uint32_t reserved;
+  /* Requests sent. */
+  uint64_t submit_count;
+  /* Requests with keys or rows beside their cache line. */
+  uint64_t submit_descriptor_writes;
+  /* Requests committed. */
+  uint64_t submit_commit_writes;
+  /* Time of submitting. */
+  uint64_t submit_request_ns;
+  /* Requests that this time is of. */
+  uint64_t timed_submits;
+  /* 0: no submit waits for an earlier one. */
+  uint64_t drain_submit_count;
+  /* 0. */
+  uint64_t drain_pending_submit_ns;
+  /* Answers. */
+  uint64_t complete_count;
+  /* Answers with rows beside their cache line. */
+  uint64_t response_payload_writes;
+  /* 0: no scattered writes. */
+  uint64_t response_payload_sg_writes;
+  /* 0. */
+  uint64_t response_payload_sg_wrs;
+  /* Answers committed. */
+  uint64_t response_status_writes;
+  /* Bytes of rows in answers. */
+  uint64_t response_payload_bytes;
+  /* Time of answering. */
+  uint64_t complete_response_ns;
+  /* Answers that this time is of. */
+  uint64_t timed_completes;
+  /* 0: no answer waits for an earlier one. */
+  uint64_t drain_response_count;
+  /* 0. */
+  uint64_t drain_pending_response_ns;
+} reclane_transport_profile_counters;
+
+/* Totals of one shard: what the lines component=rdma_rc_server_profile are made of. Set struct_size = sizeof(reclane_server_profile_counters) before the call.
+ *
+ * Times are those of timed requests, times the number of requests that one of them stands for (metrics-sample-every);
+ * divided by the timed_ count beside them they are averages. All are 0 while requests are not counted.
+ */
+typedef struct reclane_server_profile_counters {
+  /* sizeof(reclane_server_profile_counters), set by the caller. */
+  uint32_t struct_size;
+  /* The shard. */
+  uint32_t shard;
+  /* Poll threads. */
+  uint64_t threads;
+  /* Rounds over slots. */
+  uint64_t scan_rounds;
+  /* Slots looked at, worked out from the number of slots in use. */
+  uint64_t scanned_slots;
+  /* Requests found. */
+  uint64_t ready_slots;
+  /* Looks that found none. */
+  uint64_t not_ready_slots;
+  /* 0: a slot without a sequence is never ready. */
+  uint64_t zero_seq_ready;
+  /* Requests that came again and were answered from memory. */
+  uint64_t duplicate_seq_ready;
+  /* Requests that came again while they were being executed. */
+  uint64_t inflight_seq_ready;
+  /* Rounds that found nothing. */
+  uint64_t empty_scan_rounds;
+  /* Rounds that found something. */
+  uint64_t ready_rounds;
+  /* Most requests that a timed round found. */
+  uint64_t max_ready_per_round;
+  /* GETs executed. */
+  uint64_t handled_get;
+  /* PUTs executed. */
+  uint64_t handled_put;
+  /* UPDATEs of both kinds executed. */
+  uint64_t handled_update;
+  /* INIT_TABLEs executed. */
+  uint64_t handled_init;
+  /* Requests refused as malformed, those for other shards included. */
+  uint64_t invalid_descriptor;
+  /* Requests for other shards. */
+  uint64_t wrong_shard;
+  /* Time of executing GETs. */
+  uint64_t handle_get_ns;
+  /* GETs that this and the next four times are of. */
+  uint64_t timed_gets;
+  /* The store's part of it. */
+  uint64_t get_batch_get_ns;
+  /* Finding rows; 0 for a store behind callbacks. */
+  uint64_t get_index_lookup_ns;
+  /* Zeros for missing rows; 0 for a store behind callbacks. */
+  uint64_t get_zero_fill_ns;
+  /* Copying rows; for a store behind callbacks all of its part. */
+  uint64_t get_row_copy_ns;
+  /* Keys of GETs. */
+  uint64_t get_rows;
+  /* Bytes of rows answered. */
+  uint64_t get_value_bytes;
+  /* Keys without a row. */
+  uint64_t get_missing_rows;
+  /* GETs whose rows were copied once, from the table to their place. */
+  uint64_t get_direct_sg;
+  /* GETs whose rows were copied twice. */
+  uint64_t get_direct_sg_fallback;
+  /* Time of executing the former. */
+  uint64_t get_direct_sg_ns;
+  /* GETs that this time is of. */
+  uint64_t timed_direct;
+  /* Writes for them. */
+  uint64_t get_direct_sg_wr;
+  /* Time of executing PUTs. */
+  uint64_t handle_put_ns;
+  /* PUTs that this time is of. */
+  uint64_t timed_puts;
+  /* Time of executing UPDATEs. */
+  uint64_t handle_update_ns;
+  /* UPDATEs that this time is of. */
+  uint64_t timed_updates;
+  /* Time of executing INIT_TABLEs. */
+  uint64_t handle_init_ns;
+  /* INIT_TABLEs that this time is of. */
+  uint64_t timed_inits;
+  /* Time of answering. */
+  uint64_t complete_response_ns;
+  /* Answers that this time is of. */
+  uint64_t timed_answers;
+  /* Time of poll threads that were not asleep. */
+  uint64_t poll_loop_ns;
+  /* Poll threads that executed a GET. */
+  uint64_t poller_active;
+  /* GETs that poll threads executed. */
+  uint64_t poller_total_get;
+  /* GETs of the poll thread with the fewest. */
+  uint64_t poller_min_get;
+  /* Its number. */
+  uint64_t poller_min_get_thread;
+  /* GETs of the poll thread with the most. */
+  uint64_t poller_max_get;
+  /* Its number. */
+  uint64_t poller_max_get_thread;
+} reclane_server_profile_counters;
+
 /* What is asked for. Set struct_size = sizeof(reclane_checkpoint_request) and the rest to zero before filling it in. */
 typedef struct reclane_checkpoint_request {
   /* sizeof(reclane_checkpoint_request), set by the caller. */
@@ -863,6 +1160,65 @@ typedef struct reclane_restore_info {
   /* Earlier ones that it builds on. */
   uint32_t needs;
 } reclane_restore_info;
+
+/* What a rank has and has done. Set struct_size = sizeof(reclane_rank_info) before the call. */
+typedef struct reclane_rank_info {
+  /* sizeof(reclane_rank_info), set by the caller. */
+  uint32_t struct_size;
+  /* Its number. */
+  uint32_t rank;
+  /* Ranks of the job. */
+  uint32_t ranks;
+  /* Port of the control plane; of rank 0 the one that it listens on. */
+  uint32_t control_plane_port;
+  /* Regions that it has open. */
+  uint32_t regions;
+  /* Ranks that it has a working lane to. */
+  uint32_t lanes;
+  /* Operations that were posted on all lanes. */
+  uint64_t posted;
+  /* Operations that are settled. */
+  uint64_t settled;
+} reclane_rank_info;
+
+/* What is known of a region of another rank. Set struct_size = sizeof(reclane_region_info) before the call. */
+typedef struct reclane_region_info {
+  /* sizeof(reclane_region_info), set by the caller. */
+  uint32_t struct_size;
+  /* The rank that owns it. */
+  uint32_t rank;
+  /* Its id. */
+  uint32_t region;
+  /* What other ranks may do with it, reclane_right values added. */
+  uint32_t rights;
+  /* Its length in bytes. */
+  uint64_t bytes;
+  /* Counts the owner's changes of its regions: another number is another registration. */
+  uint64_t version;
+} reclane_region_info;
+
+/* One operation of a batch. Zero it first; fields that it does not use stay 0. */
+typedef struct reclane_operation {
+  /* A reclane_operation_kind. */
+  uint32_t kind;
+  /* The peer's region. */
+  uint32_t region;
+  /* Byte offset in it; a multiple of 8 for atomics. */
+  uint64_t offset;
+  /* Length of a write or read, at most 2^30; 8 for atomics. */
+  uint64_t bytes;
+  /* A write's source, a read's target, where an atomic's old value goes. */
+  void *local;
+  /* What is added, or compared with. */
+  uint64_t operand;
+  /* What is stored if equal. */
+  uint64_t swap;
+  /* 0. */
+  uint64_t reserved;
+} reclane_operation;
+
+/* Number of operations that were posted without waiting. It is not a handle: nothing has to be given back. */
+typedef uint64_t reclane_ticket;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1758,6 +2114,220 @@ reclane_status reclane_client_health(const struct reclane_client *client,
                                      struct reclane_error *error);
 
 /* ----------------------------------------------------------------------------------------------------
+ * Metrics: all numbers as text, one by name, and latencies as a struct. docs/metrics.md has the names.
+ */
+
+/* Writes all numbers of a client as Prometheus' text.
+ *
+ * client    from reclane_client_open().
+ * buffer    receives the text, always NUL-terminated when capacity is not 0; cut if it does not fit.
+ * capacity  bytes of buffer, the NUL included.
+ * length    may be NULL; receives the bytes of the whole text without the NUL, also when buffer is too small.
+ * error     may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_BUFFER_TOO_SMALL  the text and its NUL need more than capacity bytes; call again with some more than
+ * *length + 1, for numbers grow
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_metrics_text(const struct reclane_client *client,
+                                           char *buffer,
+                                           size_t capacity,
+                                           size_t *length,
+                                           struct reclane_error *error);
+
+/* Reads one number of a client by name.
+ *
+ * client  from reclane_client_open().
+ * name    "metric" (over all its labels), "metric{label=\"value\"}", of a histogram with .count, .sum, .max, .p50, .p90,
+ *         .p99 or .p999 behind (nanoseconds), or "component/field" of a profile. NUL-terminated UTF-8.
+ * value   receives the number.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  no number has this name; some are there only while requests are counted
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_metric(const struct reclane_client *client,
+                                     const char *name,
+                                     uint64_t *value,
+                                     struct reclane_error *error);
+
+/* Reports how long requests of a client took, from submit to the answer.
+ *
+ * client  from reclane_client_open().
+ * op      "get", "put" or "update". NUL-terminated UTF-8.
+ * info    receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  op is another word, or requests are not counted (options metrics and others)
+ * RECLANE_STATUS_STRUCT_SIZE  info or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_latency(const struct reclane_client *client,
+                                      const char *op,
+                                      struct reclane_latency_info *info,
+                                      struct reclane_error *error);
+
+/* Tells the TCP port of a client's metrics.
+ *
+ * client  from reclane_client_open().
+ * port    receives the port; 0 when the option metrics-port is auto.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_metrics_port(const struct reclane_client *client,
+                                           uint32_t *port,
+                                           struct reclane_error *error);
+
+/* Writes all numbers of a shard as Prometheus' text.
+ *
+ * server    from reclane_server_open().
+ * buffer    receives the text, always NUL-terminated when capacity is not 0; cut if it does not fit.
+ * capacity  bytes of buffer, the NUL included.
+ * length    may be NULL; receives the bytes of the whole text without the NUL, also when buffer is too small.
+ * error     may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_BUFFER_TOO_SMALL  the text and its NUL need more than capacity bytes; call again with some more than
+ * *length + 1, for numbers grow
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_metrics_text(const struct reclane_server *server,
+                                           char *buffer,
+                                           size_t capacity,
+                                           size_t *length,
+                                           struct reclane_error *error);
+
+/* Reads one number of a shard by name.
+ *
+ * server  from reclane_server_open().
+ * name    "metric" (over all its labels), "metric{label=\"value\"}", of a histogram with .count, .sum, .max, .p50, .p90,
+ *         .p99 or .p999 behind (nanoseconds), or "component/field" of a profile. NUL-terminated UTF-8.
+ * value   receives the number.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  no number has this name; some are there only while requests are counted
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_metric(const struct reclane_server *server,
+                                     const char *name,
+                                     uint64_t *value,
+                                     struct reclane_error *error);
+
+/* Reports how long a shard took to execute and answer requests.
+ *
+ * server  from reclane_server_open().
+ * op      "get", "put" or "update". NUL-terminated UTF-8.
+ * info    receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  op is another word, or requests are not counted (options metrics and others)
+ * RECLANE_STATUS_STRUCT_SIZE  info or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_latency(const struct reclane_server *server,
+                                      const char *op,
+                                      struct reclane_latency_info *info,
+                                      struct reclane_error *error);
+
+/* Tells the TCP port of a shard's metrics.
+ *
+ * server  from reclane_server_open().
+ * port    receives the port; 0 when the option metrics-port is auto.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_metrics_port(const struct reclane_server *server,
+                                           uint32_t *port,
+                                           struct reclane_error *error);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Profiles: totals of a client or a shard, as structs.
+ */
+
+/* Reports what a client has done at one shard.
+ *
+ * client  from reclane_client_open().
+ * shard   the shard that its lanes lead to, 0..num_shards - 1.
+ * totals  receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  there is no such shard
+ * RECLANE_STATUS_STRUCT_SIZE  totals or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_profile(const struct reclane_client *client,
+                                      uint32_t shard,
+                                      struct reclane_client_profile_counters *totals,
+                                      struct reclane_error *error);
+
+/* Reports a client's end of the transport to one shard.
+ *
+ * client  from reclane_client_open().
+ * shard   the shard that its lanes lead to, 0..num_shards - 1.
+ * totals  receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  there is no such shard
+ * RECLANE_STATUS_STRUCT_SIZE  totals or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_transport_profile(const struct reclane_client *client,
+                                                uint32_t shard,
+                                                struct reclane_transport_profile_counters *totals,
+                                                struct reclane_error *error);
+
+/* Reports what a shard has done.
+ *
+ * server  from reclane_server_open().
+ * totals  receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_STRUCT_SIZE  totals or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_profile(const struct reclane_server *server,
+                                      struct reclane_server_profile_counters *totals,
+                                      struct reclane_error *error);
+
+/* Reports a shard's end of the transport.
+ *
+ * server  from reclane_server_open().
+ * totals  receives the report; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_STRUCT_SIZE  totals or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_transport_profile(const struct reclane_server *server,
+                                                struct reclane_transport_profile_counters *totals,
+                                                struct reclane_error *error);
+
+/* ----------------------------------------------------------------------------------------------------
  * Checkpoints: all shards of a deployment as they were at one moment, on disk (docs/checkpoint.md).
  *
  * Shard 0 leads; the option checkpoint-directory of all servers says where. A client asks for one here, with a section of
@@ -1971,6 +2541,435 @@ reclane_status reclane_restore_apply(const struct reclane_restore *restore,
  * Threads: one at a time per restore; no other call on it may be under way.  Blocks: never.
  */
 void reclane_restore_close(struct reclane_restore *restore);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Rank: one process of a job that uses regions and one-sided operations.
+ *
+ * Ranks are a deployment of their own, beside or without a parameter server: the option num-server-processes is their
+ * number, shard-id the rank, and rank 0 hosts the control plane. Lanes to other ranks come up when they are first used,
+ * and again after a failure when they are next used. docs/memory.md tells the whole of it.
+ */
+
+/* Joins a job: rank shard-id of num-server-processes. Rank 0 starts the control plane first. Does not wait for the
+ * others: reclane_rank_barrier() does.
+ *
+ * options  NULL for all defaults. Read during the call only.
+ * out      receives the handle; NULL is written on failure. Close it with reclane_rank_close().
+ * error    may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_OPTION_CONFLICT            two options contradict each other, or one the deployment file
+ * RECLANE_STATUS_FABRIC_UNAVAILABLE         the chosen fabric cannot run here
+ * RECLANE_STATUS_DUPLICATE_ID               another live process is this rank
+ * RECLANE_STATUS_DEPLOYMENT_MISMATCH        settings differ from those of the job; the message has both values
+ * RECLANE_STATUS_STALE_EPOCH                the job has a newer epoch, or another id
+ * RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE  rank 0 did not answer within rdma-control-plane-timeout-ms
+ * RECLANE_STATUS_OS_ERROR, _RESOURCE_LIMIT, _NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE, _BUG  as their
+ * names say
+ * Threads: any.  Blocks: up to the option rdma-control-plane-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_open(const struct reclane_options *options,
+                                 struct reclane_rank **out,
+                                 struct reclane_error *error);
+
+/* What a rank has and has done.
+ *
+ * rank   from reclane_rank_open().
+ * info   receives the report; struct_size must be set.
+ * error  may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_STRUCT_SIZE  info or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_describe(const struct reclane_rank *rank,
+                                     struct reclane_rank_info *info,
+                                     struct reclane_error *error);
+
+/* Waits until all ranks of the job have come to the barrier of this name. A name can be used again.
+ *
+ * rank        from reclane_rank_open().
+ * name        UTF-8, at most 256 bytes; the same on all ranks.
+ * timeout_ms  how long to wait, milliseconds; 0 for 60 s.
+ * error       may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_STARTUP_TIMEOUT    not all came in time; the message names who did
+ * RECLANE_STATUS_SHARD_UNREACHABLE  a rank died or left while it waited there; the message names it
+ * RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE, _RESOURCE_LIMIT, _INVALID_ARGUMENT, _NOT_UTF8  as their names say
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any; calls of one rank at one barrier count once.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_barrier(const struct reclane_rank *rank,
+                                    const char *name,
+                                    uint64_t timeout_ms,
+                                    struct reclane_error *error);
+
+/* Holds a rank still: closes the gate before everything that it posts, then waits until nothing of it is under way.
+ * Operations of its other threads wait meanwhile, up to their own timeouts. What other ranks have under way towards this
+ * one is theirs: for a consistent copy hold all ranks, then have a barrier, then copy.
+ *
+ * rank        from reclane_rank_open().
+ * drain_ms    how long to wait for what is under way, milliseconds; 0 for 60 s.
+ * lapse_ms    after how long the hold ends by itself, milliseconds, so that a holder that died holds up nobody; 0 for
+ *             60 s; never before drain_ms.
+ * hold        receives the number to release it with.
+ * error       may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_WAIT_TIMEOUT  something is under way still; the message names the rank it goes to; the gate is open
+ * RECLANE_STATUS_BUSY          another hold is under way
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: up to drain_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_hold(const struct reclane_rank *rank,
+                                 uint64_t drain_ms,
+                                 uint64_t lapse_ms,
+                                 uint64_t *hold,
+                                 struct reclane_error *error);
+
+/* Ends a hold: operations go on.
+ *
+ * rank   from reclane_rank_open().
+ * hold   from reclane_rank_hold().
+ * error  may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_STALE_TOKEN  the hold had lapsed: what was copied since then may be mixed
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_release(const struct reclane_rank *rank,
+                                    uint64_t hold,
+                                    struct reclane_error *error);
+
+/* Leaves the job and closes the handle: lanes end, and so does what is under way on them; regions that are still open stay
+ * readable here until reclane_region_close(). Rank 0 stays for the others to leave first, at most 5 s. NULL and an
+ * already closed handle do nothing.
+ *
+ * Threads: one at a time per rank; no other call on it may be under way.  Blocks: until its threads have ended.
+ */
+void reclane_rank_close(struct reclane_rank *rank);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Region: memory of a rank that all ranks reach by (rank, region, offset).
+ *
+ * The library allocates it, zeroed and aligned to a page. Its address for peers belongs to its id and is the same in every
+ * life of the rank; keys stay inside the library.
+ */
+
+/* Allocates a zeroed region and shows it to all ranks. When this returns, every rank that has a lane to this one can use
+ * it, and others when they make one.
+ *
+ * rank    from reclane_rank_open(); closed after the region, or before: then peers have lost the region already.
+ * id      0..511, free on this rank.
+ * bytes   its length, 1 to 2^40.
+ * rights  what other ranks may do with it, reclane_right values added; at least one.
+ * out     receives the handle; NULL is written on failure. Close it with reclane_region_close().
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT           id, bytes or rights cannot be, or the id is open
+ * RECLANE_STATUS_RESOURCE_LIMIT, _OS_ERROR  there is no memory, or it cannot be registered
+ * RECLANE_STATUS_UNSUPPORTED                the fabric cannot register memory under a chosen address
+ * RECLANE_STATUS_SHARD_UNREACHABLE          a rank that has a lane to this one did not map it within 5 s
+ * RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE  ranks that have a lane to this one could not be told
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: until ranks with lanes have mapped it, at most 5 s for each.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_region_open(const struct reclane_rank *rank,
+                                   uint32_t id,
+                                   size_t bytes,
+                                   uint32_t rights,
+                                   struct reclane_region **out,
+                                   struct reclane_error *error);
+
+/* First byte of a region, valid until reclane_region_close(). Returns NULL for a handle that cannot be used. Other ranks
+ * read and write it at any time: use atomics where both sides touch the same bytes.
+ *
+ * region  from reclane_region_open().
+ *
+ * Threads: any.  Blocks: never.
+ */
+void *reclane_region_data(const struct reclane_region *region);
+
+/* Length of a region in bytes. Returns 0 for a handle that cannot be used.
+ *
+ * region  from reclane_region_open().
+ *
+ * Threads: any.  Blocks: never.
+ */
+size_t reclane_region_bytes(const struct reclane_region *region);
+
+/* Waits until another rank has a region open, and connects the lane to it. An operation does the same without waiting for
+ * the region; this is for programs that have no barrier between opening and using.
+ *
+ * rank        from reclane_rank_open().
+ * peer        the rank that owns the region; it may be this one.
+ * region      its id.
+ * timeout_ms  how long to wait, milliseconds; 0 for 60 s.
+ * info        receives what is known of it; struct_size must be set.
+ * error       may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT   there is no such rank, or it has no such region within the time
+ * RECLANE_STATUS_SHARD_UNREACHABLE  the rank is gone or does not answer
+ * RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE, _RESOURCE_LIMIT, _OS_ERROR  as their names say
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_region_find(const struct reclane_rank *rank,
+                                   uint32_t peer,
+                                   uint32_t region,
+                                   uint64_t timeout_ms,
+                                   struct reclane_region_info *info,
+                                   struct reclane_error *error);
+
+/* Closes a region: other ranks cannot use it any more, and its bytes must not be touched any more, nor be named by an
+ * operation under way. NULL and an already closed handle do nothing.
+ *
+ * Threads: one at a time per region.  Blocks: until ranks with lanes were told, up to rdma-control-plane-timeout-ms.
+ */
+void reclane_region_close(struct reclane_region *region);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Operation: reading and changing regions of other ranks without their doing anything.
+ *
+ * A place is (peer, region, offset): the rank that owns the region, its id, and an offset in bytes. On `shm` local memory
+ * may be any; on other fabrics it lies inside a region of this rank. Each call that fails says in reclane_error.outcome
+ * whether the operation took effect, as far as that can be known: the log of what was posted and the peer's evidence
+ * decide, nothing is guessed, and nothing but a read is made again by itself when that is not certain.
+ */
+
+/* Writes to a region of another rank and waits until the bytes are in its memory.
+ *
+ * rank    from reclane_rank_open().
+ * peer    the rank that owns the region.
+ * region  its id.
+ * offset  where, in bytes.
+ * source  the bytes; read during the call only.
+ * bytes   how many, at most 2^30.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT   there is no such rank or region, the range is not in it, its owner gave no right, or
+ *                                   local memory is in no region (other fabrics than shm)
+ * RECLANE_STATUS_SHARD_UNREACHABLE  the rank is gone, or did not let a lane in
+ * RECLANE_STATUS_COMPLETION_ERROR   the fabric says that it failed; outcome says whether it took effect
+ * RECLANE_STATUS_WAIT_TIMEOUT       it did not complete within rdma-wait-timeout-ms; its lane was ended
+ * RECLANE_STATUS_BUSY               a hold lasted longer than that; nothing was posted
+ * RECLANE_STATUS_POST_FAILED, _CONTROL_PLANE_UNREACHABLE, _RESOURCE_LIMIT, _OS_ERROR  as their names say
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: until it is settled, up to rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_write(const struct reclane_rank *rank,
+                                  uint32_t peer,
+                                  uint32_t region,
+                                  uint64_t offset,
+                                  const void *source,
+                                  size_t bytes,
+                                  struct reclane_error *error);
+
+/* Reads from a region of another rank. A read that a failing lane did not bring is made once more over the next one.
+ *
+ * rank    from reclane_rank_open().
+ * peer    the rank that owns the region.
+ * region  its id.
+ * offset  where, in bytes.
+ * target  receives the bytes; written during the call only. After a failure its content is undefined.
+ * bytes   how many, at most 2^30.
+ * error   may be NULL; filled on failure only.
+ *
+ * Statuses as reclane_rank_write().
+ * Threads: any.  Blocks: until it is settled, up to rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_read(const struct reclane_rank *rank,
+                                 uint32_t peer,
+                                 uint32_t region,
+                                 uint64_t offset,
+                                 void *target,
+                                 size_t bytes,
+                                 struct reclane_error *error);
+
+/* Adds to 8 bytes of another rank's region by the fabric: at most once. When the lane fails meanwhile, outcome says
+ * whether it took effect; the old value is lost then. reclane_rank_fetch_add_once() has no such doubt.
+ *
+ * rank    from reclane_rank_open().
+ * peer    the rank that owns the region.
+ * region  its id; opened with RECLANE_RIGHT_ATOMIC.
+ * offset  where, in bytes, a multiple of 8.
+ * add     what is added, modulo 2^64.
+ * old     receives the value before, or is NULL.
+ * error   may be NULL; filled on failure only.
+ *
+ * Statuses as reclane_rank_write().
+ * Threads: any.  Blocks: until it is settled, up to rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_fetch_add(const struct reclane_rank *rank,
+                                      uint32_t peer,
+                                      uint32_t region,
+                                      uint64_t offset,
+                                      uint64_t add,
+                                      uint64_t *old,
+                                      struct reclane_error *error);
+
+/* Stores to 8 bytes of another rank's region if they equal `expect`, by the fabric: at most once, as
+ * reclane_rank_fetch_add().
+ *
+ * rank    from reclane_rank_open().
+ * peer    the rank that owns the region.
+ * region  its id; opened with RECLANE_RIGHT_ATOMIC.
+ * offset  where, in bytes, a multiple of 8.
+ * expect  what they are compared with.
+ * swap    what is stored if equal.
+ * old     receives the value before, or is NULL: equal to `expect` when it was stored.
+ * error   may be NULL; filled on failure only.
+ *
+ * Statuses as reclane_rank_write().
+ * Threads: any.  Blocks: until it is settled, up to rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_compare_swap(const struct reclane_rank *rank,
+                                         uint32_t peer,
+                                         uint32_t region,
+                                         uint64_t offset,
+                                         uint64_t expect,
+                                         uint64_t swap,
+                                         uint64_t *old,
+                                         struct reclane_error *error);
+
+/* Adds to 8 bytes of another rank's region exactly once, whatever happens to the lane: the owner's library executes it and
+ * remembers its answer. Slower than reclane_rank_fetch_add(). Do not mix the two kinds on the same bytes, except on shm:
+ * an adapter's atomics need not be atomic with a processor's.
+ *
+ * rank    from reclane_rank_open().
+ * peer    the rank that owns the region.
+ * region  its id; opened with RECLANE_RIGHT_ATOMIC.
+ * offset  where, in bytes, a multiple of 8.
+ * add     what is added, modulo 2^64.
+ * old     receives the value before, or is NULL.
+ * error   may be NULL; filled on failure only. outcome is unknown only when the owner is gone or silent.
+ *
+ * RECLANE_STATUS_NO_SLOT  16 such requests are under way to this rank already; nothing was sent
+ * Other statuses as reclane_rank_write().
+ * Threads: any.  Blocks: until it is answered, up to rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_fetch_add_once(const struct reclane_rank *rank,
+                                           uint32_t peer,
+                                           uint32_t region,
+                                           uint64_t offset,
+                                           uint64_t add,
+                                           uint64_t *old,
+                                           struct reclane_error *error);
+
+/* Stores to 8 bytes of another rank's region if they equal `expect`, exactly once, as reclane_rank_fetch_add_once().
+ *
+ * rank    from reclane_rank_open().
+ * peer    the rank that owns the region.
+ * region  its id; opened with RECLANE_RIGHT_ATOMIC.
+ * offset  where, in bytes, a multiple of 8.
+ * expect  what they are compared with.
+ * swap    what is stored if equal.
+ * old     receives the value before, or is NULL.
+ * error   may be NULL; filled on failure only.
+ *
+ * Statuses as reclane_rank_fetch_add_once().
+ * Threads: any.  Blocks: until it is answered, up to rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_compare_swap_once(const struct reclane_rank *rank,
+                                              uint32_t peer,
+                                              uint32_t region,
+                                              uint64_t offset,
+                                              uint64_t expect,
+                                              uint64_t swap,
+                                              uint64_t *old,
+                                              struct reclane_error *error);
+
+/* Posts operations on one rank's regions together, with one doorbell where they fit, and does not wait. All are posted or
+ * none. Reads and atomics come after earlier writes; of two writes to the same bytes the later one stays where the fabric
+ * orders writes (shm does), elsewhere flush between them.
+ *
+ * rank        from reclane_rank_open().
+ * peer        the rank that owns the regions.
+ * operations  an array of `count`; copied. What they name here stays valid until reclane_rank_wait() or
+ *             reclane_rank_flush() has said that they are settled.
+ * count       1 to 64; also at most a quarter of the option max-send-wr.
+ * ticket      receives the number of the last one.
+ * error       may be NULL; filled on failure only.
+ *
+ * Statuses as reclane_rank_write(); after a failure nothing was posted.
+ * Threads: any.  Blocks: while the send queue is full, a hold is in force, or the lane connects, up to
+ * rdma-wait-timeout-ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_post(const struct reclane_rank *rank,
+                                 uint32_t peer,
+                                 const struct reclane_operation *operations,
+                                 size_t count,
+                                 reclane_ticket *ticket,
+                                 struct reclane_error *error);
+
+/* Waits until the operations of a ticket, and all that were posted to the same rank before, are settled.
+ *
+ * rank        from reclane_rank_open().
+ * ticket      from reclane_rank_post().
+ * timeout_ms  how long to wait, milliseconds; 0 for 60 s.
+ * error       may be NULL; filled on failure only: of the last operation; reclane_rank_outcomes() has each.
+ *
+ * RECLANE_STATUS_WAIT_TIMEOUT       they are under way still
+ * RECLANE_STATUS_SHARD_UNREACHABLE, _COMPLETION_ERROR  the last one failed; outcome says whether it took effect
+ * RECLANE_STATUS_STALE_TOKEN        no such ticket, or too long ago
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_wait(const struct reclane_rank *rank,
+                                 reclane_ticket ticket,
+                                 uint64_t timeout_ms,
+                                 struct reclane_error *error);
+
+/* What is known of the operations that end with a ticket's: of a batch, when count is its own.
+ *
+ * rank    from reclane_rank_open().
+ * ticket  from reclane_rank_post().
+ * known   receives `count` values of reclane_known, in the order of the operations.
+ * count   how many, at least 1.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_STALE_TOKEN  no such ticket, or some are too long ago: a lane remembers half of the option max-send-wr
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_outcomes(const struct reclane_rank *rank,
+                                     reclane_ticket ticket,
+                                     uint32_t *known,
+                                     size_t count,
+                                     struct reclane_error *error);
+
+/* Waits until everything that was posted to a rank so far is settled and visible to its processor.
+ *
+ * rank        from reclane_rank_open().
+ * peer        the rank.
+ * timeout_ms  how long to wait, milliseconds; 0 for 60 s.
+ * error       may be NULL; filled on failure only: the newest failure that no call has told of yet.
+ *
+ * RECLANE_STATUS_WAIT_TIMEOUT  something is under way still
+ * RECLANE_STATUS_SHARD_UNREACHABLE, _COMPLETION_ERROR  an operation failed; outcome says whether it took effect
+ * RECLANE_STATUS_INVALID_ARGUMENT  there is no such rank
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_flush(const struct reclane_rank *rank,
+                                  uint32_t peer,
+                                  uint64_t timeout_ms,
+                                  struct reclane_error *error);
 
 #ifdef __cplusplus
 }  // extern "C"
