@@ -7,9 +7,24 @@ use std::path::{Path, PathBuf};
 
 /// The nouns, in the order of the header.
 const NOUNS: &[&str] = &[
-    "version", "error", "options", "event", "store", "server", "client", "request", "buffer", "info", "health",
-    "metrics", "profile", "checkpoint", "restore",
-    "rank", "region", "operation",
+    "version",
+    "error",
+    "options",
+    "event",
+    "store",
+    "server",
+    "client",
+    "request",
+    "buffer",
+    "info",
+    "health",
+    "metrics",
+    "profile",
+    "checkpoint",
+    "restore",
+    "rank",
+    "region",
+    "operation",
 ];
 
 fn root() -> PathBuf {

@@ -133,23 +133,27 @@ pub fn everything_behind_an_error_is_flushed_once<F: Fabric>(open: &impl Open<F>
     let local = [a.piece(0, 8)];
     let good = |wr_id, signaled| Work { wr_id, op: WorkOp::FetchAdd(1), local: &local, remote: b.at(0), signaled };
     let bad = RemoteAddr { rkey: b.at(0).rkey ^ 1, ..b.at(0) };
+    // Answers of atomics and reads can be lost on their way, and nobody gives them again once the peer is in ERR: these
+    // have arrived before the error. That of the write is also in the refusal behind it.
+    a.post(&[good(1, true), good(2, false), good(3, true)]).expect("post");
+    let got: Vec<(u64, WcStatus)> = (0..2).map(|_| a.next()).map(|done| (done.wr_id, done.status)).collect();
+    assert_eq!(got, [(1, WcStatus::Success), (3, WcStatus::Success)]);
     let chain = [
-        good(1, true),
-        good(2, false),
-        Work { remote: bad, ..good(3, false) },
-        good(4, true),
-        good(5, false),
+        Work { op: WorkOp::Write, remote: b.at(64), ..good(4, false) },
+        Work { remote: bad, ..good(5, false) },
         good(6, true),
+        good(7, false),
+        good(8, true),
     ];
     a.post(&chain).expect("post");
-    let got: Vec<(u64, WcStatus)> = (0..5).map(|_| a.next()).map(|done| (done.wr_id, done.status)).collect();
+    let got: Vec<(u64, WcStatus)> = (0..4).map(|_| a.next()).map(|done| (done.wr_id, done.status)).collect();
     let flush = WcStatus::WrFlush;
     // Errors complete whether asked for or not, and the unsignaled success before them does not.
-    let expected = [(1, WcStatus::Success), (3, WcStatus::RemAccess), (4, flush), (5, flush), (6, flush)];
+    let expected = [(5, WcStatus::RemAccess), (6, flush), (7, flush), (8, flush)];
     assert_eq!(got, expected);
     a.wait_for_err(b.at(0));
     b.wait_for_err(a.at(0));
-    assert_eq!(b.word(0).load(Ordering::Acquire), 2);
+    assert_eq!(b.word(0).load(Ordering::Acquire), 3);
     assert!(a.drain().is_empty());
     assert_eq!(a.post(&[good(7, true)]), Err(PostError::NotConnected(QpState::Err)));
     assert!(a.drain().is_empty());

@@ -161,7 +161,14 @@ impl Core {
             }
             Body::NakAccess => {
                 self.acknowledge(key, before, None);
-                self.fail(key, WcStatus::RemAccess, "the peer refused key, bounds or access".to_owned());
+                let refused = |wqe: &Wqe| psn_ahead(packet.psn, wqe.last_psn()) <= 0;
+                if self.qps.get(&key).and_then(|qp| qp.sq.front()).is_some_and(refused) {
+                    self.fail(key, WcStatus::RemAccess, "the peer refused key, bounds or access".to_owned());
+                } else {
+                    // The answer to an earlier read or atomic was lost. A device asks for it again, of a peer that is in
+                    // ERR and says nothing more.
+                    self.fail(key, WcStatus::RetryExc, "an answer was lost, and the peer is in ERR".to_owned());
+                }
             }
             Body::Write { .. } | Body::Read(_) | Body::Atomic { .. } => {}
         }
