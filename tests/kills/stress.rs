@@ -100,9 +100,12 @@ fn growing(client: &Client, table: Table) {
             keys.iter().copied().filter(|k| client.shard_of(*k) == client.shard_of(keys[0])).collect();
         let token = get_in_place(client, table, &one_shard[..1 + turn % one_shard.len()]);
         let keys = &one_shard[..1 + turn % one_shard.len()];
+        let mut ready = 0;
         loop {
             let done = client.query(token).expect("alive");
             let (rows, complete) = borrowed(client, token, table.dim);
+            assert!(rows.len() >= ready, "{ready} floats were ready, and now {} are", rows.len());
+            ready = rows.len();
             table.versions(&keys[..rows.len() / table.dim], rows);
             if done {
                 assert!(complete);

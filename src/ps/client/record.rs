@@ -39,7 +39,7 @@ pub struct Record {
     pub(super) row_bytes: u32,
     /// Bytes of the answer that is expected.
     pub(super) total: u32,
-    /// Rows copied to `rows` so far.
+    /// Rows copied to `rows` so far; of a GET that is read in place, rows found ready.
     pub(super) copied: u32,
     pub(super) queries: u32,
     /// Tag that INIT_TABLE answered.

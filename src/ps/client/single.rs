@@ -424,8 +424,10 @@ impl<F: Fabric> PsClient<F> {
         let ready = if done {
             record.keys
         } else if record.grows {
+            // The header of the answer covers the progress before its word is there: what was ready stays so.
             // SAFETY: as above.
-            unsafe { channel.progress(held) }.min(record.keys)
+            record.copied = unsafe { channel.progress(held) }.min(record.keys).max(record.copied);
+            record.copied
         } else {
             0
         };
