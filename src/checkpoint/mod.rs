@@ -1,6 +1,6 @@
 //! Checkpoints: how state is cut, written, found again and judged. docs/checkpoint.md is the manual.
 //!
-//! - [`format`] is the container file, [`manifest`] the file whose presence makes a checkpoint exist; both are pure and
+//! - [`mod@format`] is the container file, [`manifest`] the file whose presence makes a checkpoint exist; both are pure and
 //!   take every byte for hostile.
 //! - [`cut`] decides when everybody stops, copies and goes on: state machines without clock, thread or file.
 //! - [`disk`] is the door to files, so that tests can lose what was not synced; [`writer`], [`reader`] and [`catalog`]

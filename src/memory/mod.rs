@@ -3,7 +3,7 @@
 //! A region is named by its owner's rank and a small id; an operation by (rank, region, offset). Keys and addresses of the
 //! fabric stay inside: they are told with a version, looked up when an operation is posted, and never stored or shown.
 //!
-//! - [`Home`]: a rank's own regions, and the table of them that peers of one host read ([`seqlock`]).
+//! - [`Home`]: a rank's own regions, and the table of them that peers of one host read (`seqlock`).
 //! - [`Lane`]: the posting side to one peer. Every operation is in its [`Log`] before it is posted, and is settled as
 //!   done, not done or ambiguous when its connection fails; the peer's evidence turns ambiguous into done.
 //! - [`Gate`]: closes the posting path, for a checkpoint.
