@@ -308,6 +308,44 @@ public:
     }
 };
 
+namespace detail {
+
+// A text of unknown length from `call(buffer, capacity, length*, error*)`.
+template <class Call>
+Result<std::string> text_of(Call&& call) {
+    Result<std::string> result;
+    std::size_t length = 0;
+    std::string& text = result.place();
+    // Numbers grow between two calls: a little room more than was asked for.
+    for (int attempt = 0; attempt < 4; ++attempt) {
+        text.resize(length + 64);
+        const Status status = call(text.data(), text.size(), &length, result.out());
+        result.settle(status);
+        if (status != RECLANE_STATUS_BUFFER_TOO_SMALL)
+            break;
+    }
+    text.resize(length);
+    return result;
+}
+
+}  // namespace detail
+
+// How often to take a checkpoint.
+struct CheckpointAdvice {
+    // Time between two checkpoints.
+    std::uint64_t interval_ns = 0;
+    // The part of the time that is lost then.
+    double lost = 0;
+};
+
+// reclane_checkpoint_advise(); struct_size is set here
+inline Result<CheckpointAdvice> checkpoint_advise(reclane_checkpoint_cost cost) noexcept {
+    Result<CheckpointAdvice> result;
+    cost.struct_size = static_cast<std::uint32_t>(sizeof cost);
+    result.settle(reclane_checkpoint_advise(&cost, &result.place().interval_ns, &result.place().lost, result.out()));
+    return result;
+}
+
 // A checkpoint that was found whole; see reclane_restore_open().
 class Restore : public detail::Handle<reclane_restore, reclane_restore_close> {
 public:
@@ -325,6 +363,12 @@ public:
         result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_restore_info));
         result.settle(reclane_restore_describe(raw(), &result.place(), result.out()));
         return result;
+    }
+    // reclane_restore_refused(): why a newer one was passed over; index below describe().refused
+    Result<std::string> refused(std::uint32_t index) const {
+        return detail::text_of([&](char* buffer, std::size_t capacity, std::size_t* length, reclane_error* error) {
+            return reclane_restore_refused(raw(), index, nullptr, buffer, capacity, length, error);
+        });
     }
     // reclane_restore_section()
     Result<std::string> section(const std::string& name) const {
@@ -520,6 +564,45 @@ public:
         result.settle(reclane_server_open(options.raw(), &face, result.place().out(), result.out()));
         if (result.ok())
             (void)store.release();
+        return result;
+    }
+    // reclane_server_metrics_text()
+    Result<std::string> metrics_text() const {
+        return detail::text_of([&](char* buffer, std::size_t capacity, std::size_t* length, reclane_error* error) {
+            return reclane_server_metrics_text(raw(), buffer, capacity, length, error);
+        });
+    }
+    // reclane_server_metric()
+    Result<std::uint64_t> metric(const std::string& name) const noexcept {
+        Result<std::uint64_t> result;
+        result.settle(reclane_server_metric(raw(), name.c_str(), &result.place(), result.out()));
+        return result;
+    }
+    // reclane_server_latency(); op is "get", "put" or "update"
+    Result<reclane_latency_info> latency(const std::string& op) const noexcept {
+        Result<reclane_latency_info> result;
+        result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_latency_info));
+        result.settle(reclane_server_latency(raw(), op.c_str(), &result.place(), result.out()));
+        return result;
+    }
+    // reclane_server_metrics_port()
+    Result<std::uint32_t> metrics_port() const noexcept {
+        Result<std::uint32_t> result;
+        result.settle(reclane_server_metrics_port(raw(), &result.place(), result.out()));
+        return result;
+    }
+    // reclane_server_profile()
+    Result<reclane_server_profile_counters> profile() const noexcept {
+        Result<reclane_server_profile_counters> result;
+        result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_server_profile_counters));
+        result.settle(reclane_server_profile(raw(), &result.place(), result.out()));
+        return result;
+    }
+    // reclane_server_transport_profile()
+    Result<reclane_transport_profile_counters> transport_profile() const noexcept {
+        Result<reclane_transport_profile_counters> result;
+        result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_transport_profile_counters));
+        result.settle(reclane_server_transport_profile(raw(), &result.place(), result.out()));
         return result;
     }
     // reclane_server_stop(); 0 is 10 s
@@ -929,6 +1012,45 @@ public:
         Result<reclane_health_info> result;
         result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_health_info));
         result.settle(reclane_client_health(raw(), shard, &result.place(), result.out()));
+        return result;
+    }
+    // reclane_client_metrics_text()
+    Result<std::string> metrics_text() const {
+        return detail::text_of([&](char* buffer, std::size_t capacity, std::size_t* length, reclane_error* error) {
+            return reclane_client_metrics_text(raw(), buffer, capacity, length, error);
+        });
+    }
+    // reclane_client_metric()
+    Result<std::uint64_t> metric(const std::string& name) const noexcept {
+        Result<std::uint64_t> result;
+        result.settle(reclane_client_metric(raw(), name.c_str(), &result.place(), result.out()));
+        return result;
+    }
+    // reclane_client_latency(); op is "get", "put" or "update"
+    Result<reclane_latency_info> latency(const std::string& op) const noexcept {
+        Result<reclane_latency_info> result;
+        result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_latency_info));
+        result.settle(reclane_client_latency(raw(), op.c_str(), &result.place(), result.out()));
+        return result;
+    }
+    // reclane_client_metrics_port()
+    Result<std::uint32_t> metrics_port() const noexcept {
+        Result<std::uint32_t> result;
+        result.settle(reclane_client_metrics_port(raw(), &result.place(), result.out()));
+        return result;
+    }
+    // reclane_client_profile()
+    Result<reclane_client_profile_counters> profile(std::uint32_t shard) const noexcept {
+        Result<reclane_client_profile_counters> result;
+        result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_client_profile_counters));
+        result.settle(reclane_client_profile(raw(), shard, &result.place(), result.out()));
+        return result;
+    }
+    // reclane_client_transport_profile()
+    Result<reclane_transport_profile_counters> transport_profile(std::uint32_t shard) const noexcept {
+        Result<reclane_transport_profile_counters> result;
+        result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_transport_profile_counters));
+        result.settle(reclane_client_transport_profile(raw(), shard, &result.place(), result.out()));
         return result;
     }
     // reclane_checkpoint_begin(), without a section of the application
