@@ -94,35 +94,33 @@ impl<F: Fabric> PsClient<F> {
         rows: *mut f32,
         region: Option<&R>,
     ) -> Result<()> {
-        // SAFETY: the record is the holder's.
-        let is_unusual = unsafe { (*self.channels[shard].record(held)).is_unusual };
-        if is_unusual {
-            // SAFETY: as the caller vouches.
-            return unsafe { self.start_unusual_get(shard, held, plan, rows, region) };
-        }
         // SAFETY: as the caller vouches.
-        unsafe { self.send_get(shard, held, plan, rows, region) }
+        unsafe { self.start(shard, held, || self.send_get(shard, held, plan, rows, region)) }
+    }
+
+    /// Sends by `send`, and says so to the record of a request that is timed.
+    ///
+    /// # Safety
+    /// The slot is held.
+    #[inline(always)]
+    unsafe fn start(&self, shard: usize, held: Held, send: impl FnOnce() -> Result<()>) -> Result<()> {
+        // SAFETY: the record is the holder's.
+        unsafe {
+            let record = self.channels[shard].record(held);
+            if (*record).is_unusual { Self::start_unusual(record, send) } else { send() }
+        }
     }
 
     /// # Safety
-    /// As [`PsClient::start_get`].
+    /// The record is that of a held slot.
     #[cold]
-    unsafe fn start_unusual_get<R: Region>(
-        &self,
-        shard: usize,
-        held: Held,
-        plan: &Plan<'_>,
-        rows: *mut f32,
-        region: Option<&R>,
-    ) -> Result<()> {
-        // SAFETY: the record is the holder's, here and below; the rest as the caller vouches.
-        unsafe {
-            let record = self.channels[shard].record(held);
-            let timed = (*record).begin_unusual();
-            self.send_get(shard, held, plan, rows, region)?;
-            if timed {
-                (*record).sent();
-            }
+    unsafe fn start_unusual(record: *mut Record, send: impl FnOnce() -> Result<()>) -> Result<()> {
+        // SAFETY: the record is the holder's.
+        let timed = unsafe { (*record).begin_unusual() };
+        send()?;
+        if timed {
+            // SAFETY: as above.
+            unsafe { (*record).sent() };
         }
         Ok(())
     }
@@ -196,37 +194,8 @@ impl<F: Fabric> PsClient<F> {
         source: Source,
         positions: Option<&[u32]>,
     ) -> Result<()> {
-        // SAFETY: the record is the holder's.
-        let is_unusual = unsafe { (*self.channels[shard].record(held)).is_unusual };
-        if is_unusual {
-            // SAFETY: as the caller vouches.
-            return unsafe { self.start_unusual_rows(shard, held, plan, source, positions) };
-        }
         // SAFETY: as the caller vouches.
-        unsafe { self.send_rows(shard, held, plan, source, positions) }
-    }
-
-    /// # Safety
-    /// As [`PsClient::start_rows`].
-    #[cold]
-    unsafe fn start_unusual_rows(
-        &self,
-        shard: usize,
-        held: Held,
-        plan: &Plan<'_>,
-        source: Source,
-        positions: Option<&[u32]>,
-    ) -> Result<()> {
-        // SAFETY: the record is the holder's, here and below; the rest as the caller vouches.
-        unsafe {
-            let record = self.channels[shard].record(held);
-            let timed = (*record).begin_unusual();
-            self.send_rows(shard, held, plan, source, positions)?;
-            if timed {
-                (*record).sent();
-            }
-        }
-        Ok(())
+        unsafe { self.start(shard, held, || self.send_rows(shard, held, plan, source, positions)) }
     }
 
     /// # Safety
