@@ -33,33 +33,12 @@ while [ $# -gt 0 ]; do
     esac
 done
 
-shards=2
-target=${CARGO_TARGET_DIR:-$root/target}
-prefix=$target/demo/prefix
-build=$target/demo/examples
+# shellcheck source=scripts/lib/demo.sh
+. scripts/lib/demo.sh
 logs=$target/demo/logs-checkpoint
 directory=$target/demo/checkpoints
 mkdir -p "$logs"
 rm -rf "$directory"
-
-quietly() {
-    local name=$1 status=0
-    shift
-    run_process "$name" "$logs/$name.log" "$@" || status=$?
-    if [ "$status" -ne 0 ]; then
-        log_tail "$name" "$logs/$name.log"
-        die "$name failed with exit status $status"
-    fi
-}
-
-build_everything() {
-    step "building and installing the library (release)"
-    quietly install scripts/install.sh "$prefix"
-    step "building the C++ examples against the installed package"
-    quietly configure cmake -S examples -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$prefix"
-    quietly examples cmake --build "$build" --parallel "$(nproc)"
-    ok "built in $build"
-}
 
 # kill_everything: kill -9 of all processes of the deployment, and their bodies buried.
 kill_everything() {
