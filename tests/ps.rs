@@ -167,7 +167,7 @@ fn a_token_is_stale_after_revoke() {
         client.submit(&Request::Get { table: TableTag(0), keys: &[1, 2, 3], target: Target::InPlace }).expect("a GET")
     };
     client.wait(token, None).expect("an answer");
-    let borrowed = client.borrow(token).expect("rows");
+    let borrowed = client.borrow(token, |rows| rows).expect("rows");
     assert_eq!((borrowed.rows_ready, borrowed.rows_total), (3, 3));
     client.revoke(token).expect("once");
     assert_eq!(client.revoke(token).expect_err("twice").status, Status::StaleToken);
@@ -280,7 +280,9 @@ fn a_request_that_a_thread_waits_for_is_busy_for_others() {
         while client.query(token).is_ok() {
             std::thread::yield_now();
         }
-        for busy in [client.query(token).map(|_| ()), client.borrow(token).map(|_| ()), client.revoke(token)] {
+        for busy in
+            [client.query(token).map(|_| ()), client.borrow(token, |rows| rows).map(|_| ()), client.revoke(token)]
+        {
             assert_eq!(busy.expect_err("another thread waits for it").status, Status::Busy);
         }
         store.0.wait();

@@ -8,7 +8,7 @@ use crate::error::{Error, Result, Status};
 use crate::ids::TableTag;
 
 /// Refuses a NULL for something required.
-#[inline]
+#[inline(always)]
 pub(super) fn required<T>(pointer: *const T, name: &str) -> Result<()> {
     if pointer.is_null() { Err(null(name)) } else { Ok(()) }
 }
@@ -22,7 +22,7 @@ fn null(name: &str) -> Box<Error> {
 ///
 /// # Safety
 /// `first` points to `count` readable elements, or `count` is 0, for as long as the slice is used.
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn array<'a, T>(first: *const T, count: usize, name: &str) -> Result<&'a [T]> {
     if count == 0 {
         return Ok(&[]);
@@ -33,25 +33,27 @@ pub(super) unsafe fn array<'a, T>(first: *const T, count: usize, name: &str) -> 
 }
 
 /// Refuses a pointer and length that cannot be an array.
-#[inline]
+#[inline(always)]
 pub(super) fn check_array<T>(first: *const T, count: usize, name: &str) -> Result<()> {
-    if count == 0 {
+    let fits = count <= isize::MAX.cast_unsigned() / size_of::<T>();
+    if count == 0 || (fits && !first.is_null() && first.is_aligned()) {
         return Ok(());
     }
-    required(first, name)?;
-    if !first.is_aligned() {
-        return Err(Error::new(
-            Status::InvalidArgument,
-            format!("{name} at {first:p} is not aligned to {} bytes", align_of::<T>()),
-        ));
+    Err(no_array(first.cast(), count, align_of::<T>(), size_of::<T>(), name))
+}
+
+#[cold]
+fn no_array(first: *const u8, count: usize, align: usize, bytes: usize, name: &str) -> Box<Error> {
+    if first.is_null() {
+        return null(name);
     }
-    if count.checked_mul(size_of::<T>()).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-        return Err(Error::new(
-            Status::InvalidArgument,
-            format!("{name} has {count} elements of {} bytes, more than memory can hold", size_of::<T>()),
-        ));
+    if !first.addr().is_multiple_of(align) {
+        return Error::new(Status::InvalidArgument, format!("{name} at {first:p} is not aligned to {align} bytes"));
     }
-    Ok(())
+    Error::new(
+        Status::InvalidArgument,
+        format!("{name} has {count} elements of {bytes} bytes, more than memory can hold"),
+    )
 }
 
 /// A string of C.
@@ -108,13 +110,15 @@ pub(super) unsafe fn write_text(
 /// A table's number.
 #[inline]
 pub(super) fn table_tag(tag: u32) -> Result<TableTag> {
-    match u16::try_from(tag) {
-        Ok(tag) => Ok(TableTag(tag)),
-        Err(_) => Err(Error::new(
-            Status::UnknownTable,
-            format!("table {tag} was not given by reclane_client_init_table; the highest possible one is {}", u16::MAX),
-        )),
-    }
+    u16::try_from(tag).map(TableTag).map_err(|_| no_tag(tag))
+}
+
+#[cold]
+fn no_tag(tag: u32) -> Box<Error> {
+    Error::new(
+        Status::UnknownTable,
+        format!("table {tag} was not given by reclane_client_init_table; the highest possible one is {}", u16::MAX),
+    )
 }
 
 /// A time limit: 0 is the default of the option.

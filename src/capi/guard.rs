@@ -1,6 +1,6 @@
 //! The border: no panic leaves, every failure becomes a status and fills the caller's error struct.
 
-use core::cell::{Cell, RefCell};
+use core::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
 
 use super::error::{self, reclane_error};
@@ -10,37 +10,21 @@ use crate::observe;
 use crate::sync::OnceLock;
 
 thread_local! {
-    /// Calls of this room under way on this thread.
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
     /// Text and place of the last panic on this thread.
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-struct Inside(());
-
-impl Inside {
-    fn enter() -> Inside {
-        DEPTH.set(DEPTH.get() + 1);
-        Inside(())
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
-    }
-}
-
 /// From now on a panic inside a call goes into the caller's error struct instead of the host's standard error.
-/// The hook is that of the copy of std inside this library; other panics go where they went before.
+/// The hook is that of the copy of std inside this library, which knows the names of threads that Rust code started, and
+/// of no others. On a nameless one Rust code runs only inside a call; on one with a name a panic is also told where it
+/// always was. So no call has to say when it begins and ends.
 pub(super) fn keep_panics_quiet() {
     static HOOK: OnceLock<()> = OnceLock::new();
     HOOK.get_or_init(|| {
         let previous = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            if DEPTH.get() > 0 {
-                PANIC.with_borrow_mut(|text| *text = info.to_string());
-            } else {
+            PANIC.with_borrow_mut(|text| *text = info.to_string());
+            if std::thread::current().name().is_some() {
                 previous(info);
             }
         }));
@@ -48,13 +32,10 @@ pub(super) fn keep_panics_quiet() {
 }
 
 /// Runs `body` so that a panic in it comes out as an error.
-#[inline]
+#[inline(always)]
 fn catch(body: impl FnOnce() -> Result<Status>) -> (Result<Status>, bool) {
-    let inside = Inside::enter();
     // Unwind safety: who calls this poisons the object that `body` may have left half-changed.
-    let outcome = panic::catch_unwind(AssertUnwindSafe(body));
-    drop(inside);
-    match outcome {
+    match panic::catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => (result, false),
         Err(payload) => (Err(bug(&*payload)), true),
     }
@@ -93,7 +74,7 @@ pub(super) unsafe fn call(error: *mut reclane_error, body: impl FnOnce() -> Resu
 ///
 /// # Safety
 /// `error` as for [`call`]; `handle` is NULL or was given by this library, or at least points to readable memory.
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn with<N: Noun>(
     handle: *const N,
     error: *mut reclane_error,

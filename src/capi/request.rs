@@ -51,6 +51,7 @@ unsafe fn complete(client: &Client, request: &Request<'_>) -> Result<Status> {
 ///
 /// # Safety
 /// As for `Client::submit`; `out` is NULL or writable.
+#[inline(always)]
 unsafe fn submit(client: &Client, request: &Request<'_>, out: *mut reclane_request) -> Result<Status> {
     required(out, "request")?;
     // SAFETY: not NULL; writable by the caller's word.
@@ -62,11 +63,13 @@ unsafe fn submit(client: &Client, request: &Request<'_>, out: *mut reclane_reque
     Ok(Status::Ok)
 }
 
+#[inline(always)]
 fn memory<'a>(rows: *mut f32, rows_capacity: usize) -> Result<Target<'a>> {
     check_array(rows.cast_const(), rows_capacity, "rows")?;
     Ok(Target::Memory { rows, capacity: rows_capacity })
 }
 
+#[inline(always)]
 fn flat<'a>(rows: *const f32, float_count: usize) -> Result<Rows<'a>> {
     check_array(rows, float_count, "rows")?;
     Ok(Rows::Flat { rows, count: float_count })
@@ -547,14 +550,15 @@ pub unsafe extern "C" fn reclane_client_borrow(
         required(rows, "rows")?;
         required(rows_ready, "rows_ready")?;
         required(rows_total, "rows_total")?;
-        let borrowed = client.borrow(Token(request))?;
-        // SAFETY: not NULL; writable by the caller's word.
-        unsafe { rows.write(borrowed.rows) };
-        // SAFETY: as above.
-        unsafe { rows_ready.write(borrowed.rows_ready) };
-        // SAFETY: as above.
-        unsafe { rows_total.write(borrowed.rows_total) };
-        Ok(if borrowed.rows_ready == borrowed.rows_total { Status::Ok } else { Status::Pending })
+        client.borrow(Token(request), |borrowed| {
+            // SAFETY: not NULL; writable by the caller's word.
+            unsafe { rows.write(borrowed.rows) };
+            // SAFETY: as above.
+            unsafe { rows_ready.write(borrowed.rows_ready) };
+            // SAFETY: as above.
+            unsafe { rows_total.write(borrowed.rows_total) };
+            if borrowed.rows_ready == borrowed.rows_total { Status::Ok } else { Status::Pending }
+        })
     };
     // SAFETY: the caller vouches for the handle and `error`.
     unsafe { guard::with(client.cast_const(), error, body) }

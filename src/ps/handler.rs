@@ -61,7 +61,10 @@ impl core::fmt::Debug for Handler {
     }
 }
 
-type Judged = Result<Answer, RpcStatus>;
+/// What is answered goes into an [`Answer`] that the caller has, empty before. A struct of that size that is returned is
+/// moved in larger pieces than it was put together in, and these loads would wait until all that was stored before has
+/// reached the client's lines: that was a fifth of the time of a PUT.
+type Judged = Result<(), RpcStatus>;
 
 const EMPTY: Answer =
     Answer { status: 0, bytes: 0, aux: 0, inline: [0; INLINE_BYTES / 8], landed: None, landed_from: core::ptr::null() };
@@ -93,16 +96,22 @@ impl Handler {
         &self.store
     }
 
+    /// The shard whose requests it executes.
+    #[must_use]
+    pub fn shard(&self) -> u16 {
+        self.shard
+    }
+
     /// Whether a request may take long and must not be executed by a poll thread.
     #[must_use]
     pub fn is_slow(header: &RequestHeader) -> bool {
         header.op == Op::Command as u8
     }
 
-    /// Fetches what a small GET will touch, so that the misses of several requests overlap.
+    /// Fetches what a small request will touch in the store, so that the misses of several requests overlap.
     #[inline]
     pub fn prefetch(&self, worker: u32, header: &RequestHeader) {
-        if let (true, Some(keys)) = (header.op == Op::Get as u8, header.inline_keys()) {
+        if let (true, Some(keys)) = (header.op <= Op::UpdateFlat as u8, header.inline_keys()) {
             self.store.prefetch(worker, TableTag(header.table), keys);
         }
     }
@@ -145,7 +154,8 @@ impl Handler {
                 return true;
             }
         }
-        let answer = self.run(lane, slot, header, scratch);
+        let mut answer = EMPTY;
+        self.run(lane, slot, header, scratch, &mut answer);
         executed();
         if once && !mutated::<F>(Mutant::SettleForgotten) {
             // Before the answer: whoever has seen it must find this settled.
@@ -158,28 +168,56 @@ impl Handler {
         true
     }
 
-    /// Executes a request; what to answer.
+    /// Executes a request.
     #[inline]
-    fn run<F: Fabric>(&self, lane: &ServerLane<F>, slot: u32, header: &RequestHeader, scratch: &mut Scratch) -> Answer {
-        let judged = catch_unwind(AssertUnwindSafe(|| self.judge(lane, slot, header, scratch)));
-        match judged {
-            Ok(Ok(answer)) => answer,
+    fn run<F: Fabric>(
+        &self,
+        lane: &ServerLane<F>,
+        slot: u32,
+        header: &RequestHeader,
+        scratch: &mut Scratch,
+        answer: &mut Answer,
+    ) {
+        let judged = catch_unwind(AssertUnwindSafe(|| self.judge(lane, slot, header, scratch, answer)));
+        if !matches!(judged, Ok(Ok(()))) {
+            self.refuse(judged, header, scratch, answer);
+        }
+    }
+
+    #[cold]
+    fn refuse(
+        &self,
+        judged: std::thread::Result<Judged>,
+        header: &RequestHeader,
+        scratch: &mut Scratch,
+        answer: &mut Answer,
+    ) {
+        let status = match judged {
+            Ok(Ok(())) => RpcStatus::Ok,
             Ok(Err(status)) => {
                 let internal = u64::from(status == RpcStatus::InternalError);
                 scratch.counts.internal_errors += internal;
                 scratch.counts.refused += 1 - internal;
                 scratch.counts.wrong_shard += u64::from(status == RpcStatus::WrongShard);
-                Answer { status: status as i32, ..EMPTY }
+                status
             }
             Err(panic) => {
                 scratch.counts.internal_errors += 1;
                 report_panic(panic.as_ref(), self.shard, header);
-                Answer { status: RpcStatus::InternalError as i32, ..EMPTY }
+                RpcStatus::InternalError
             }
-        }
+        };
+        *answer = Answer { status: status as i32, ..EMPTY };
     }
 
-    fn judge<F: Fabric>(&self, lane: &ServerLane<F>, slot: u32, h: &RequestHeader, scratch: &mut Scratch) -> Judged {
+    fn judge<F: Fabric>(
+        &self,
+        lane: &ServerLane<F>,
+        slot: u32,
+        h: &RequestHeader,
+        scratch: &mut Scratch,
+        answer: &mut Answer,
+    ) -> Judged {
         let op = Op::from_code(h.op).ok_or(RpcStatus::InvalidPayload)?;
         let homeless = h.flags & (flags::INDEXED | flags::REMOTE_BUFFER) == flags::INDEXED;
         if h.flags & !flags::KNOWN != 0 || h.reserved != 0 || homeless {
@@ -196,7 +234,7 @@ impl Handler {
             return Err(RpcStatus::InvalidPayload);
         }
         match op {
-            Op::Get => self.get(lane, slot, h, scratch),
+            Op::Get => self.get(lane, slot, h, scratch, answer),
             Op::Put | Op::Update | Op::UpdateFlat => self.write(op, lane, slot, h, scratch),
             Op::InitTable => {
                 let most = u32::try_from(NAME_BYTES_MAX).unwrap_or(0) + 64;
@@ -206,16 +244,19 @@ impl Handler {
                     0 => Some(self.store.init_table(scratch.worker, &spec)?),
                     _ => self.store.init_table_as(scratch.worker, &spec, TableTag(wanted))?,
                 };
-                Ok(Answer { aux: tag.map_or(TAG_TAKEN, |tag| u32::from(tag.0)), ..EMPTY })
+                answer.aux = tag.map_or(TAG_TAKEN, |tag| u32::from(tag.0));
+                Ok(())
             }
             Op::Command => {
                 let command = Command::decode(&payload_copy(lane, slot, h, COMMAND_BYTES_MAX)?)?;
                 scratch.counts.commands += 1;
-                self.store.command(scratch.worker, &command)?;
-                Ok(EMPTY)
+                self.store.command(scratch.worker, &command)
             }
             Op::Probe if h.payload_bytes != 0 || h.key_count != 0 => Err(RpcStatus::InvalidPayload),
-            Op::Probe => Ok(Answer { bytes: PROBE_BYTES, inline: h.inline, ..EMPTY }),
+            Op::Probe => {
+                (answer.bytes, answer.inline) = (PROBE_BYTES, h.inline);
+                Ok(())
+            }
         }
     }
 
@@ -242,7 +283,14 @@ impl Handler {
     }
 
     #[inline]
-    fn get<F: Fabric>(&self, lane: &ServerLane<F>, slot: u32, h: &RequestHeader, scratch: &mut Scratch) -> Judged {
+    fn get<F: Fabric>(
+        &self,
+        lane: &ServerLane<F>,
+        slot: u32,
+        h: &RequestHeader,
+        scratch: &mut Scratch,
+        answer: &mut Answer,
+    ) -> Judged {
         if h.flags & flags::INDEXED != 0 {
             return Err(RpcStatus::InvalidPayload);
         }
@@ -259,14 +307,16 @@ impl Handler {
         scratch.counts.gets += 1;
         scratch.counts.get_rows += u64::from(h.key_count);
         scratch.counts.get_bytes += u64::from(total);
+        answer.bytes = total;
         let remote = h.remote_buffer();
         if remote.is_none() && total as usize <= INLINE_BYTES {
             let mut room = [0_u64; INLINE_BYTES / 8];
             self.gather(scratch, table, row_bytes, room.as_mut_ptr().cast(), total)?;
-            return Ok(Answer { bytes: total, inline: room.map(u64::from_le), ..EMPTY });
+            answer.inline = room.map(u64::from_le);
+            return Ok(());
         }
         if let Some(buffer) = remote {
-            return self.get_into_buffer(lane, slot, (table, row_bytes, total), buffer, scratch);
+            return self.get_into_buffer(lane, slot, (table, row_bytes, total), buffer, scratch, answer);
         }
         if total > lane.parts().geometry.response_payload_bytes {
             return Err(RpcStatus::BatchTooLarge);
@@ -277,13 +327,12 @@ impl Handler {
         let grows = h.flags & flags::PROGRESS != 0 && lane.has_windows() && h.key_count > 2 * chunk_rows;
         // Without windows the place is a staging area of this side already.
         if h.flags & flags::DIRECT == 0 && lane.has_windows() {
-            self.get_staged(scratch, table, row_bytes, place, total)?;
+            self.get_staged(scratch, table, row_bytes, place, total)
         } else if grows {
-            self.get_growing(lane, slot, h, (table, row_bytes, chunk_rows), place, scratch)?;
+            self.get_growing(lane, slot, h, (table, row_bytes, chunk_rows), place, scratch)
         } else {
-            self.gather(scratch, table, row_bytes, place, total)?;
+            self.gather(scratch, table, row_bytes, place, total)
         }
-        Ok(Answer { bytes: total, ..EMPTY })
     }
 
     /// All rows straight to their place.
@@ -358,6 +407,7 @@ impl Handler {
         (table, row_bytes, total): (TableTag, u32, u32),
         buffer: RemoteBuffer,
         scratch: &mut Scratch,
+        answer: &mut Answer,
     ) -> Judged {
         if buffer.bytes < total {
             return Err(RpcStatus::BatchTooLarge);
@@ -374,7 +424,8 @@ impl Handler {
             return Err(RpcStatus::BatchTooLarge);
         };
         self.gather(scratch, table, row_bytes, place, total)?;
-        Ok(Answer { bytes: total, landed: Some(landed), landed_from: place.cast_const(), ..EMPTY })
+        (answer.landed, answer.landed_from) = (Some(landed), place.cast_const());
+        Ok(())
     }
 
     /// PUT and the two UPDATEs: they differ in how rows arrive and in what the store does with them.
@@ -397,8 +448,7 @@ impl Handler {
             return self.write_indexed(op, &input, scratch);
         }
         // SAFETY: `keys.len()` rows of the table's width were found behind the pointer.
-        unsafe { self.hand_over(op, scratch.worker, input.table, &scratch.keys, input.rows) }?;
-        Ok(EMPTY)
+        unsafe { self.hand_over(op, scratch.worker, input.table, &scratch.keys, input.rows) }
     }
 
     /// # Safety
@@ -440,7 +490,7 @@ impl Handler {
             // SAFETY: a row for each key was just put there.
             unsafe { self.hand_over(op, scratch.worker, input.table, keys, rows) }?;
         }
-        Ok(EMPTY)
+        Ok(())
     }
 
     /// Copies the numbers of rows out of the payload, behind the keys, and judges them against the `rows` that there are.

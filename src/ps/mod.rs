@@ -4,6 +4,7 @@ pub mod client;
 mod counts;
 mod handler;
 pub mod routing;
+mod small;
 mod store;
 pub mod table;
 

@@ -108,7 +108,17 @@ pub trait Store: Send + Sync + 'static {
         out: *mut u8,
     ) -> Result<GetStats, RpcStatus>;
 
-    /// The same, with the clock read between its steps: for the few requests that are timed.
+    /// Writes the row of `keys[i]` to `outs[i]`, for several requests at once, so that what they share is done once and
+    /// their misses overlap. None: this store does not, or some of it failed, and each must be asked for by itself.
+    ///
+    /// # Safety
+    /// There are as many `outs` as `keys`; each is valid for writes of a row, 4-aligned; a peer may read it meanwhile.
+    unsafe fn get_each(&self, worker: u32, table: TableTag, keys: &[u64], outs: &[*mut u8]) -> Option<GetStats> {
+        let _ = (worker, table, keys, outs);
+        None
+    }
+
+    /// The same as [`Store::get`], with the clock read between its steps: for the few requests that are timed.
     ///
     /// # Safety
     /// As for [`Store::get`].

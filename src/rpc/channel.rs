@@ -1,10 +1,11 @@
 //! All lanes of one client to one shard, and the slots that requests take.
 
 use super::bell::Bell;
-use super::connection::{Connection, SlotPlaces};
+use super::connection::Connection;
 use super::down::all_down;
 use super::hints::Hints;
 use super::raw::{checksum_foreign, copy_header, fetch_to_read, fetch_to_write, load_acquire};
+use super::slot::{Held, Own, Slot};
 use super::{ClientLane, ClientLaneParts, Scheme};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Completion, Cq, Fabric, Mutant, WcOpcode, WcStatus, mutated};
@@ -15,15 +16,6 @@ use crate::wire::{
     response_offsets,
 };
 use core::cell::UnsafeCell;
-
-/// A slot that the caller holds, by index and use: what a token is made of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Held {
-    /// Index within the channel.
-    pub index: u32,
-    /// Which use of the slot this is.
-    pub use_count: u64,
-}
 
 /// Why no slot was had.
 #[derive(Debug)]
@@ -45,60 +37,13 @@ pub enum Judgement {
     Corrupt,
 }
 
-/// One request slot. Everything but `state` belongs to its holder.
-///
-/// A slot belongs to a lane for good, and to a connection of it until the lane is rebuilt. Whoever takes it next moves it
-/// to the new connection: a slot that somebody still holds keeps the old one's memory, and holds up nobody else.
-#[derive(Debug)]
-pub struct Slot<F: Fabric, R> {
-    /// `use_count << 1 | held`.
-    pub(super) state: AtomicU64,
-    /// A thread is at work on the request: see [`Channel::enter`].
-    pub(super) working: AtomicU32,
-    /// Set by whoever takes this slot's immediate from the completion queue.
-    pub(super) arrived: AtomicU32,
-    /// The lane's connection that the slot was moved to; 0: to none of its own lane. Changed by the holder.
-    pub(super) generation: AtomicU32,
-    /// Where the answer's header lies, for those who fetch ahead: a hint.
-    pub(super) answer_hint: AtomicPtr<u8>,
-    /// The same of the request's header.
-    pub(super) request_hint: AtomicPtr<u8>,
-    pub(super) lane: u32,
-    pub(super) slot: u32,
-    pub(super) own: UnsafeCell<Own<F, R>>,
-}
-
-#[derive(Debug)]
-pub(super) struct Own<F: Fabric, R> {
-    /// The word of the request under way.
-    pub(super) word: Word,
-    /// Where rows land when not in the slot.
-    pub(super) landing: *const u8,
-    /// The request was its header and no more.
-    is_bare: bool,
-    pub(super) places: SlotPlaces,
-    /// What `places` belong to.
-    pub(super) connection: Arc<Connection<F>>,
-    /// The slot's number within that connection.
-    pub(super) at: u32,
-    /// The slot whose places these are: another one when a request was sent again over another lane.
-    pub(super) via: u32,
-    pub(super) record: R,
-}
-
-// SAFETY: the raw places point into regions and windows that live as long as the connection beside them and may be used
-// from any thread; `own` is reached only by the thread that holds the slot (see `Channel::record`).
-unsafe impl<F: Fabric, R: Send> Sync for Slot<F, R> {}
-// SAFETY: as above.
-unsafe impl<F: Fabric, R: Send> Send for Slot<F, R> {}
-
 /// All lanes of one client to one shard.
 ///
 /// `R` is what the layer above keeps with each request. Threads: any; a held slot belongs to one thread at a time.
 #[derive(Debug)]
 pub struct Channel<F: Fabric, R> {
     shard: u32,
-    checksum: bool,
+    pub(super) checksum: bool,
     request_bytes_max: u32,
     response_bytes_max: u32,
     has_windows: bool,
@@ -146,6 +91,7 @@ impl<F: Fabric, R: Default + Send> Channel<F, R> {
                         at: slot,
                         via: u32::try_from(slots.len()).unwrap_or(u32::MAX),
                         is_bare: false,
+                        is_plain: connection.is_plain() && !checksum,
                         record: R::default(),
                     }),
                 }));
@@ -270,7 +216,7 @@ impl<F: Fabric, R> Channel<F, R> {
     }
 
     /// The held use of a slot whose low bits of the use count are these: how a token finds its request.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn resolve(&self, index: u32, use_low: u64, mask: u64) -> Option<Held> {
         let state = self.slots.get(index as usize)?.state.load(Ordering::Relaxed);
@@ -282,7 +228,7 @@ impl<F: Fabric, R> Channel<F, R> {
     /// # Safety
     /// The caller holds the slot and is the only thread working on this request; the pointer is not used after
     /// [`Channel::release`].
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub unsafe fn record(&self, held: Held) -> *mut R {
         let own = self.slots[held.index as usize].own.get();
@@ -291,7 +237,7 @@ impl<F: Fabric, R> Channel<F, R> {
     }
 
     /// Where the request's payload is put together.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn payload(&self, held: Held) -> *mut u8 {
         // SAFETY: the holder has `own` to itself, and the caller is the holder.
@@ -311,7 +257,7 @@ impl<F: Fabric, R> Channel<F, R> {
     }
 
     /// Where an answer of this length lies in the slot.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn response(&self, held: Held, bytes: u32) -> *const u8 {
         // SAFETY: the holder has `own` to itself, and the caller is the holder.
@@ -360,9 +306,22 @@ impl<F: Fabric, R> Channel<F, R> {
         mut header: RequestHeader,
     ) -> core::result::Result<(), super::connection::NotPosted> {
         header.commit = own.word;
+        if own.is_plain {
+            // SAFETY: the places are those of a slot of this connection, which the caller holds.
+            unsafe { own.connection.commit_plain(&own.places, &header.to_words()) };
+            return Ok(());
+        }
+        self.commit_elaborate(own, header)
+    }
+
+    #[inline(never)]
+    fn commit_elaborate(
+        &self,
+        own: &Own<F, R>,
+        mut header: RequestHeader,
+    ) -> core::result::Result<(), super::connection::NotPosted> {
         let connection = &*own.connection;
-        let summed = self.checksum || connection.parts().scheme == Scheme::Crc;
-        if summed {
+        if self.checksum || connection.parts().scheme == Scheme::Crc {
             header.flags |= flags::CHECKSUM;
             header.checksum = 0;
             let sum = request_checksum(&header.to_bytes());
@@ -420,7 +379,7 @@ impl<F: Fabric, R> Channel<F, R> {
         // SAFETY: the holder has `own` to itself.
         let own = unsafe { &*slot.own.get() };
         let connection = &*own.connection;
-        if connection.parts().scheme == Scheme::Imm && !self.immediate_arrived(own) {
+        if !own.is_plain && connection.parts().scheme == Scheme::Imm && !self.immediate_arrived(own) {
             return false;
         }
         // SAFETY: the places are this connection's.
@@ -460,6 +419,16 @@ impl<F: Fabric, R> Channel<F, R> {
     pub unsafe fn judge(&self, held: Held, expected_bytes: u32, header: &ResponseHeader) -> Judgement {
         // SAFETY: the holder has `own` to itself.
         let own = unsafe { &*self.slots[held.index as usize].own.get() };
+        if own.is_plain && header.sequence == RequestHeader::identity(held.index, held.use_count) {
+            return Judgement::Whole;
+        }
+        // A copy, so that only this way needs the header in memory.
+        let copy = *header;
+        self.judge_elaborate(held, own, expected_bytes, &copy)
+    }
+
+    #[inline(never)]
+    fn judge_elaborate(&self, held: Held, own: &Own<F, R>, expected_bytes: u32, header: &ResponseHeader) -> Judgement {
         let connection = &*own.connection;
         if header.sequence != RequestHeader::identity(held.index, held.use_count) {
             // Under `crc` the word may come before the rest of its header.
@@ -563,7 +532,7 @@ impl<F: Fabric, R> Channel<F, R> {
     /// Gives the slot back. False when this use of it was given back before.
     ///
     /// On a lane that is not Active it is not handed out again, whoever gives it back, until the lane is rebuilt.
-    #[inline]
+    #[inline(always)]
     pub fn release(&self, held: Held) -> bool {
         let slot = &self.slots[held.index as usize];
         let state = (held.use_count << 1) | 1;

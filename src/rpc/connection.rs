@@ -277,11 +277,26 @@ impl<F: Fabric> Connection<F> {
         Some(SlotPlaces { request_header, request_payload, response_header })
     }
 
+    /// Whether requests and answers are plain stores and loads, and the last word says all: windows under `single`.
+    pub(super) fn is_plain(&self) -> bool {
+        self.parts.staging.is_none() && self.parts.scheme == Scheme::Single
+    }
+
+    /// Commits a request on a connection that is plain.
+    ///
+    /// # Safety
+    /// As [`Connection::commit`].
+    #[inline(always)]
+    pub(super) unsafe fn commit_plain(&self, places: &SlotPlaces, header: &Words) {
+        // SAFETY: the header place belongs to the held slot.
+        unsafe { store_header(places.request_header, header) };
+        self.parts.qp.doorbell();
+    }
+
     /// Commits a request whose payload lies in place.
     ///
     /// # Safety
     /// `places` are the places of `slot`, held by the caller, and the payload bytes are written.
-    #[inline(always)]
     pub(super) unsafe fn commit(
         &self,
         places: &SlotPlaces,
@@ -298,7 +313,6 @@ impl<F: Fabric> Connection<F> {
         self.post_request(places, slot, payload_bytes)
     }
 
-    #[cold]
     fn post_request(&self, places: &SlotPlaces, slot: u32, payload_bytes: u32) -> core::result::Result<(), NotPosted> {
         let parts = &self.parts;
         let (g, lane) = (&parts.there.geometry, parts.there.place);

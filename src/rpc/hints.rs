@@ -1,11 +1,10 @@
 //! Which slot each thread looks at first.
 
-use crate::sync::{AtomicU32, CachePadded, Ordering};
-use core::cell::Cell;
+use crate::sync::{AtomicU32, CachePadded};
 
 const HINTS: usize = 16;
 
-/// One number for each thread, as long as there are few of them; more share. Nothing but speed hangs on it.
+/// One number for each thread, as long as there are few of them; some share. Nothing but speed hangs on it.
 #[derive(Debug)]
 pub(super) struct Hints([CachePadded<AtomicU32>; HINTS]);
 
@@ -15,21 +14,21 @@ impl Hints {
     }
 
     /// This thread's number.
-    #[inline]
+    #[inline(always)]
     pub(super) fn mine(&self) -> &AtomicU32 {
         &self.0[thread_hint()]
     }
 }
 
-/// A small number that differs between threads as long as there are few of them.
-#[inline]
+/// A small number that differs between most threads: where the thread's stack lies. A look into thread-local storage
+/// would be a call, in a shared library.
+#[inline(always)]
 fn thread_hint() -> usize {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local!(static MINE: Cell<usize> = const { Cell::new(usize::MAX) });
-    MINE.with(|mine| {
-        if mine.get() == usize::MAX {
-            mine.set(NEXT.fetch_add(1, Ordering::Relaxed) as usize % HINTS);
-        }
-        mine.get()
-    })
+    /// Bits of an address within 1 MiB: less than the stack of a thread, more than what lies between two calls.
+    const WITHIN_STACK_BITS: u32 = 20;
+    /// 2^64 divided by the golden ratio: near addresses give numbers that lie far apart.
+    const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+    let here = 0_u8;
+    let stack = ((&raw const here).addr() >> WITHIN_STACK_BITS) as u64;
+    (stack.wrapping_mul(SPREAD) >> (u64::BITS - HINTS.ilog2())) as usize
 }

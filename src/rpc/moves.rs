@@ -1,6 +1,7 @@
 //! Slots move from a lane's old connection to its new one.
 
-use super::channel::{Channel, Held};
+use super::channel::Channel;
+use super::slot::Held;
 use crate::fabric::{Fabric, WcStatus};
 use crate::lane::DirtyReason;
 use crate::sync::Ordering;
@@ -26,6 +27,7 @@ impl<F: Fabric, R> Channel<F, R> {
         let own = unsafe { &mut *slot.own.get() };
         own.word = connection.word_before_first(slot.slot);
         own.places = places;
+        own.is_plain = connection.is_plain() && !self.checksum;
         own.connection = connection;
         own.at = slot.slot;
         own.via = held.index;

@@ -1,6 +1,7 @@
 //! Looking whether an idle lane still works from end to end.
 
-use super::channel::{Channel, Held};
+use super::channel::Channel;
+use super::slot::Held;
 use crate::fabric::Fabric;
 use crate::lane::DirtyReason;
 use crate::wire::{Op, RequestHeader, Word};

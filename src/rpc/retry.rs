@@ -5,8 +5,9 @@
 //! that has lost that memory must not get it again.
 
 use super::Witness;
-use super::channel::{AcquireError, Channel, Held, Own};
+use super::channel::{AcquireError, Channel};
 use super::raw::copy_header;
+use super::slot::{Held, Own};
 use crate::fabric::{Fabric, Mutant, mutated};
 use crate::sync::{Arc, Ordering};
 use crate::wire::{RequestHeader, Word, flags};
@@ -97,6 +98,7 @@ impl<F: Fabric, R> Channel<F, R> {
         theirs.word = theirs.word.next();
         own.word = theirs.word;
         own.places = theirs.places;
+        own.is_plain = theirs.is_plain;
         own.connection = Arc::clone(&theirs.connection);
         own.at = theirs.at;
         own.via = other.index;

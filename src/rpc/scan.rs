@@ -4,7 +4,7 @@ use super::raw::{checksum_foreign, copy_header, fetch_to_read, load_acquire};
 use super::{Scheme, ServerLane};
 use crate::fabric::{Completion, Cq, Fabric, Mutant, Qp, WcOpcode, WcStatus, mutated};
 use crate::sync::Arc;
-use crate::wire::{HEADER_BYTES, RequestHeader, Word, request_checksum};
+use crate::wire::{HEADER_BYTES, RequestHeader, Word, Words, request_checksum};
 use std::collections::HashMap;
 
 /// Most requests that one call of [`Scanner::scan`] hands out: enough to overlap their cache misses, few enough that
@@ -13,15 +13,24 @@ pub const READY_MAX: usize = 16;
 
 const WORD_AT: usize = HEADER_BYTES - 8;
 
-/// A committed request. The header is a private copy; nothing of it has been judged.
+/// A committed request.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
     /// Index for [`Scanner::lane`], valid until the lanes change.
     pub lane: u32,
     /// The slot.
     pub slot: u32,
+    /// A private copy of the header, as it came; nothing of it has been judged.
+    pub words: Words,
+}
+
+impl Ready {
     /// The request.
-    pub header: RequestHeader,
+    #[inline(always)]
+    #[must_use]
+    pub fn header(&self) -> RequestHeader {
+        RequestHeader::from_words(&self.words)
+    }
 }
 
 #[derive(Debug)]
@@ -61,7 +70,6 @@ pub struct Scanner<F: Fabric> {
     /// Where the next round begins among all.
     cold_cursor: usize,
     rounds: u64,
-    has_crc: bool,
     has_imm: bool,
     imm_cq: Arc<F::Cq>,
 }
@@ -80,7 +88,6 @@ impl<F: Fabric> Scanner<F> {
             hot_cursor: 0,
             cold_cursor: 0,
             rounds: 0,
-            has_crc: false,
             has_imm: false,
             imm_cq: recv_cq,
         }
@@ -105,7 +112,7 @@ impl<F: Fabric> Scanner<F> {
     }
 
     /// The lane of a [`Ready`].
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn lane(&self, index: u32) -> &Arc<ServerLane<F>> {
         &self.lanes[index as usize]
@@ -143,7 +150,6 @@ impl<F: Fabric> Scanner<F> {
                 self.entries.push(Entry { header, expected, lane: lane_index, slot, last_round: 0, is_hot: false });
             }
         }
-        self.has_crc = self.lanes.iter().any(|lane| lane.parts().scheme == Scheme::Crc);
         self.has_imm = self.lanes.iter().any(|lane| lane.parts().scheme == Scheme::Imm);
         self.hot.clear();
         (self.hot_cursor, self.cold_cursor) = (0, 0);
@@ -247,17 +253,20 @@ impl<F: Fabric> Scanner<F> {
             return false;
         }
         // SAFETY: as above.
-        let mut header = RequestHeader::from_words(&unsafe { copy_header(entry.header) });
-        let scheme = lane.parts().scheme;
-        if scheme == Scheme::Imm || (self.has_crc && scheme == Scheme::Crc && !arrived(lane, entry.slot, &header)) {
+        let [a, b, c, d, e, f, g, _] = unsafe { copy_header(entry.header) };
+        // What is answered is what was expected, whatever the client stores meanwhile.
+        let word = entry.expected.0;
+        if !lane.is_plain() && !arrived(lane, entry.slot, &[a, b, c, d, e, f, g, word]) {
             return false;
         }
-        // What is answered is what was expected, whatever the client stores meanwhile.
-        header.commit = entry.expected;
         entry.expected = entry.expected.next();
         entry.last_round = self.rounds;
         lane.take(entry.slot);
-        ready.push(Ready { lane: entry.lane, slot: entry.slot, header });
+        // Not pushed whole: that is moved in larger pieces than it was put together in, and waits for those.
+        ready.push(Ready { lane: entry.lane, slot: entry.slot, words: [0; HEADER_BYTES / 8] });
+        if let Some(Ready { words: [w0, w1, w2, w3, w4, w5, w6, w7], .. }) = ready.last_mut() {
+            (*w0, *w1, *w2, *w3, *w4, *w5, *w6, *w7) = (a, b, c, d, e, f, g, word);
+        }
         true
     }
 
@@ -289,11 +298,11 @@ impl<F: Fabric> Scanner<F> {
                 continue;
             }
             // SAFETY: as above.
-            let mut header = RequestHeader::from_words(&unsafe { copy_header(entry.header) });
-            header.commit = entry.expected;
+            let mut words = unsafe { copy_header(entry.header) };
+            words[WORD_AT / 8] = entry.expected.0;
             entry.expected = entry.expected.next();
             lane.take(slot);
-            ready.push(Ready { lane: entry.lane, slot, header });
+            ready.push(Ready { lane: entry.lane, slot, words });
         }
     }
 }
@@ -305,9 +314,17 @@ fn mistaken<F: Fabric>(found: u64, expected: Word) -> bool {
     mutated::<F>(Mutant::ServerIgnoresSequence) && found.generation() == expected.generation()
 }
 
-#[inline(always)]
-fn arrived<F: Fabric>(lane: &ServerLane<F>, slot: u32, header: &RequestHeader) -> bool {
-    mutated::<F>(Mutant::ServerSkipsChecksum) || agrees(lane, slot, header)
+/// Whether a request whose word is there has arrived as a whole, on a lane that is not plain.
+#[inline(never)]
+fn arrived<F: Fabric>(lane: &ServerLane<F>, slot: u32, words: &Words) -> bool {
+    match lane.parts().scheme {
+        Scheme::Single => true,
+        Scheme::Crc => {
+            mutated::<F>(Mutant::ServerSkipsChecksum) || agrees(lane, slot, &RequestHeader::from_words(words))
+        }
+        // Those are told by their immediates.
+        Scheme::Imm => false,
+    }
 }
 
 /// Whether a request's checksum agrees with what lies in the slot. The sum covers no more payload than the slot has.

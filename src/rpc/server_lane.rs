@@ -2,7 +2,7 @@
 
 use super::fetch::{Fetch, take_completions};
 use super::pace::{Pace, PacePolicy, Turn};
-use super::raw::{checksum_foreign, fetch_to_write, store_header, store_release};
+use super::raw::{checksum_foreign, fetch_to_read, fetch_to_write, store_header, store_release};
 use super::signals::Signals;
 use super::{Placement, Scheme, Window};
 use crate::fabric::{
@@ -12,7 +12,7 @@ use crate::ids::{ClientId, Incarnation};
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::wire::{
     Geometry, HEADER_BYTES, INLINE_BYTES, InlineWords, Progress, RemoteBuffer, RequestHeader, ResponseHeader,
-    RpcStatus, response_checksum, response_offsets,
+    RpcStatus, Words, response_checksum, response_offsets,
 };
 use core::time::Duration;
 
@@ -57,6 +57,8 @@ pub struct ServerLane<F: Fabric> {
     slots: Box<[SlotPlaces]>,
     failed: AtomicBool,
     signals: Signals,
+    /// Requests and answers are plain stores and loads, and the last word says all: windows under `single`.
+    is_plain: bool,
 }
 
 #[derive(Debug)]
@@ -78,6 +80,8 @@ unsafe impl<F: Fabric> Sync for ServerLane<F> {}
 
 /// Of a large answer only so much is asked for ahead: the rest comes in order, which the processor sees by itself.
 const FETCHED_ANSWER_BYTES: u32 = 256;
+/// The same of a payload.
+const FETCHED_PAYLOAD_BYTES: u32 = 256;
 
 /// How long a poll thread waits for rows that it reads from a client: a client that died meanwhile costs the others so
 /// much, once.
@@ -137,7 +141,9 @@ impl<F: Fabric> ServerLane<F> {
                 busy: AtomicBool::new(false),
             });
         }
+        let is_plain = parts.staging.is_none() && parts.scheme == Scheme::Single;
         Some(ServerLane {
+            is_plain,
             parts,
             slots: slots.into_boxed_slice(),
             failed: AtomicBool::new(false),
@@ -180,14 +186,14 @@ impl<F: Fabric> ServerLane<F> {
     }
 
     /// Whether a request of this slot is handed out and not answered yet.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_busy(&self, slot: u32) -> bool {
         // Acquire: the executor is done with the slot. Pairs with the Release in `answer`.
         self.slots[slot as usize].busy.load(Ordering::Acquire)
     }
 
     /// A request of this slot is handed out. Its poller alone does this.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&self, slot: u32) {
         self.slots[slot as usize].busy.store(true, Ordering::Relaxed);
     }
@@ -201,7 +207,7 @@ impl<F: Fabric> ServerLane<F> {
 
     /// Asks for the lines that a small answer will be stored to, so that their way here overlaps with the look-up of the
     /// rows.
-    #[inline]
+    #[inline(always)]
     pub fn fetch_for_answer(&self, slot: u32, bytes: u32) {
         let header = self.slots[slot as usize].response_header.cast_const();
         fetch_to_write(header);
@@ -211,8 +217,18 @@ impl<F: Fabric> ServerLane<F> {
         }
     }
 
+    /// Asks for the first lines of a request's payload.
+    #[inline(always)]
+    pub fn fetch_payload(&self, slot: u32, bytes: u32) {
+        let payload = self.slots[slot as usize].request_payload;
+        let lines = (bytes.min(FETCHED_PAYLOAD_BYTES) as usize).div_ceil(HEADER_BYTES);
+        for line in 0..lines {
+            fetch_to_read(payload.wrapping_add(line * HEADER_BYTES));
+        }
+    }
+
     /// Where an answer of this length is put together. It must fit the geometry's response payload.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn response_payload(&self, slot: u32, bytes: u32) -> *mut u8 {
         debug_assert!(bytes <= self.parts.geometry.response_payload_bytes);
@@ -231,6 +247,34 @@ impl<F: Fabric> ServerLane<F> {
     #[must_use]
     pub fn has_windows(&self) -> bool {
         self.parts.staging.is_none()
+    }
+
+    /// Whether requests and answers are plain stores, whose last word says that all is there.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.is_plain
+    }
+
+    /// Completes a request for rows that lie in place, on a lane that is plain. `words` is the request.
+    #[inline(always)]
+    pub fn answer_rows(&self, slot: u32, words: &Words, bytes: u32) {
+        let request = RequestHeader::from_words(words);
+        let header = ResponseHeader {
+            status: RpcStatus::Ok as i32,
+            response_bytes: bytes,
+            sequence: request.sequence,
+            checksum: 0,
+            aux: 0,
+            inline: [0; INLINE_BYTES / 8],
+            progress: Progress(0),
+            word: request.commit,
+        };
+        let slot = &self.slots[slot as usize];
+        // SAFETY: the header place belongs to this slot.
+        unsafe { store_header(slot.response_header, &header.to_words()) };
+        // Release: pairs with the Acquire in `is_busy`.
+        slot.busy.store(false, Ordering::Release);
     }
 
     /// Tells the client that the first `rows` rows of a growing answer are in place. Only with windows.

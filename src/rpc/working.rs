@@ -9,7 +9,7 @@ impl<F: Fabric, R> Channel<F, R> {
     ///
     /// A load and a store, not an exchange, for the reason given in [`Channel::release`]. So of two threads that come
     /// within the same few nanoseconds neither may be told; one that goes on waiting [stays](Channel::stay) visible.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn enter(&self, held: Held) -> bool {
         let working = &self.slots[held.index as usize].working;
@@ -30,7 +30,7 @@ impl<F: Fabric, R> Channel<F, R> {
     }
 
     /// Ends this thread's work on the request, which goes on.
-    #[inline]
+    #[inline(always)]
     pub fn leave(&self, held: Held) {
         self.slots[held.index as usize].working.store(0, Ordering::Relaxed);
     }

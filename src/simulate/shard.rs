@@ -208,7 +208,7 @@ impl Shard {
             let lane = Arc::clone(self.scanner.lane(ready.lane));
             let long = now < self.rough_until && rng.chance(LONG_MILLIONTHS);
             let not_before = if long { now + rng.between(LONG_NS.0, LONG_NS.1) } else { 0 };
-            self.jobs.push_back(Job { lane, slot: ready.slot, header: ready.header, not_before });
+            self.jobs.push_back(Job { lane, slot: ready.slot, header: ready.header(), not_before });
         }
         let worked = !self.jobs.is_empty();
         // Workers take what they take, in any order.

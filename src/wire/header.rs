@@ -1,7 +1,7 @@
 //! The two 64-byte headers.
 
 use super::geometry::{HEADER_BYTES, INLINE_BYTES};
-use super::{Progress, Word};
+use super::{Op, Progress, Word};
 
 /// Bits of [`RequestHeader::flags`].
 pub mod flags {
@@ -276,6 +276,39 @@ impl RequestHeader {
     #[must_use]
     pub fn keys_are_inline(flags: u8, key_count: u32) -> bool {
         key_count as usize * 8 + RequestHeader::inline_keys_at(flags) <= INLINE_BYTES
+    }
+}
+
+/// A GET of one row whose key travels in the header and whose row goes into the slot: what such requests have in common,
+/// for a comparison in whole words.
+#[derive(Clone, Copy, Debug)]
+pub struct SmallGet {
+    what: u64,
+    whom: u64,
+}
+
+impl SmallGet {
+    /// Those of a table of this shard.
+    #[inline(always)]
+    #[must_use]
+    pub fn of(table: u16, shard: u16, row_bytes: u32) -> SmallGet {
+        let flags = flags::COPY_ALLOWED | flags::DIRECT;
+        let what = u32::from(Op::Get as u8) | (u32::from(flags) << 8) | (u32::from(table) << 16);
+        SmallGet { what: pair(what, 1), whom: pair(row_bytes, u32::from(shard)) }
+    }
+
+    /// Whether a request is one of them: it has no payload, and nothing that is judged differs.
+    #[inline(always)]
+    #[must_use]
+    pub fn has(&self, words: &Words) -> bool {
+        words[0] == self.what && low(words[2]) == 0 && words[3] == self.whom
+    }
+
+    /// The key of one.
+    #[inline(always)]
+    #[must_use]
+    pub fn key(words: &Words) -> u64 {
+        words[4]
     }
 }
 

@@ -19,8 +19,8 @@ mod word;
 
 pub use geometry::{Geometry, HEADER_BYTES, INLINE_BYTES, PAGE_BYTES};
 pub use header::{
-    InlineWords, RemoteBuffer, RequestHeader, ResponseHeader, Words, checksum_append, flags, request_checksum,
-    response_checksum, response_offsets,
+    InlineWords, RemoteBuffer, RequestHeader, ResponseHeader, SmallGet, Words, checksum_append, flags,
+    request_checksum, response_checksum, response_offsets,
 };
 pub use status::{Op, RpcStatus};
 pub use word::{Progress, Word};

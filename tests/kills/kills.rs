@@ -77,7 +77,7 @@ fn afterwards(client: &Client, table: Table, victim: u32, doomed: &[u64], safe: 
     // SAFETY: nothing of the caller's is written, and the keys outlive the request.
     let token = unsafe { client.submit(&request) }.expect("a batch begins");
     assert_unreachable(&client.wait(token, None).expect_err("dead"), victim, "a batch");
-    assert_unreachable(&client.borrow(token).expect_err("dead"), victim, "a borrow");
+    assert_unreachable(&client.borrow(token, |rows| rows).expect_err("dead"), victim, "a borrow");
     client.revoke(token).expect("once");
     let error = client.init_table(&crate::rows::spec("late", 8)).expect_err("dead");
     assert_unreachable(&error, victim, "INIT_TABLE");

@@ -52,7 +52,7 @@ fn get_in_place(client: &Client, table: Table, keys: &[u64]) -> Token {
 
 /// The rows that can be read already, and whether these are all.
 fn borrowed(client: &Client, token: Token, dim: usize) -> (&[f32], bool) {
-    let borrowed = client.borrow(token).expect("rows");
+    let borrowed = client.borrow(token, |rows| rows).expect("rows");
     // SAFETY: that many rows are readable until the request is revoked, which the callers do afterwards.
     let rows = unsafe { core::slice::from_raw_parts(borrowed.rows, borrowed.rows_ready * dim) };
     (rows, borrowed.rows_ready == borrowed.rows_total)
@@ -306,14 +306,14 @@ fn tokens_that_name_nothing_are_told() {
         let status = |result: reclane::error::Result<()>| result.expect_err("stale").status;
         assert_eq!(status(client.query(token).map(|_| ())), Status::StaleToken, "{token:?}");
         assert_eq!(status(client.wait(token, None)), Status::StaleToken, "{token:?}");
-        assert_eq!(status(client.borrow(token).map(|_| ())), Status::StaleToken, "{token:?}");
+        assert_eq!(status(client.borrow(token, |rows| rows).map(|_| ())), Status::StaleToken, "{token:?}");
         assert_eq!(status(client.revoke(token)), Status::StaleToken, "{token:?}");
     }
     finish(&client, again);
     let rows = table.rows(&[5], 1.0);
     let rows = Rows::Flat { rows: rows.as_ptr(), count: rows.len() };
     let put = submit(&client, &Request::Put { table: table.tag, keys: &[5], rows });
-    assert_eq!(client.borrow(put).expect_err("a PUT has no rows").status, Status::WrongState);
+    assert_eq!(client.borrow(put, |rows| rows).expect_err("a PUT has no rows").status, Status::WrongState);
     finish(&client, put);
 }
 

@@ -70,7 +70,7 @@ fn ring(client: &Client, table: Table, keys: &[u64]) -> Vec<Error> {
     let mut errors = Vec::new();
     for (key, token) in keys.iter().zip(tokens) {
         let outcome = token.and_then(|token| {
-            let outcome = client.wait(token, None).and_then(|()| client.borrow(token)).map(|borrowed| {
+            let outcome = client.wait(token, None).and_then(|()| client.borrow(token, |rows| rows)).map(|borrowed| {
                 assert_eq!((borrowed.rows_ready, borrowed.rows_total), (1, 1));
                 // SAFETY: the row is readable until the request is revoked.
                 let row = unsafe { core::slice::from_raw_parts(borrowed.rows, table.dim) };

@@ -41,7 +41,7 @@ fn in_place(client: &reclane::engine::Client, table: reclane::ids::TableTag, key
     // SAFETY: the keys outlive the wait.
     let token = unsafe { client.submit(&Request::Get { table, keys, target: Target::InPlace }) }.expect("a GET");
     client.wait(token, None).expect("an answer");
-    let borrowed = client.borrow(token).expect("rows");
+    let borrowed = client.borrow(token, |rows| rows).expect("rows");
     assert_eq!((borrowed.rows_ready, borrowed.rows_total), (keys.len(), keys.len()));
     // SAFETY: that many rows are there until the revoke.
     let got = unsafe { std::slice::from_raw_parts(borrowed.rows, expected.len()) };

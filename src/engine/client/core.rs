@@ -152,6 +152,7 @@ impl<F: Fabric> Core<F> {
         self.client_id
     }
 
+    #[inline(always)]
     fn open_for_use(&self) -> Result<()> {
         // Relaxed: a call that races with shutdown may go either way.
         if self.shared.closing.load(Ordering::Relaxed) {
@@ -160,11 +161,22 @@ impl<F: Fabric> Core<F> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn submit<R: Region>(&self, request: &Request<'_, R>) -> Result<Token> {
         self.open_for_use()?;
         // SAFETY: as the caller vouches.
         unsafe { self.shared.ps.submit(request) }
+    }
+
+    /// The same, as a call: for a fabric whose requests take so long that a call is nothing.
+    ///
+    /// # Safety
+    /// As [`Core::submit`].
+    #[cfg(feature = "verbs")]
+    #[inline(never)]
+    pub(super) unsafe fn submit_elsewhere<R: Region>(&self, request: &Request<'_, R>) -> Result<Token> {
+        // SAFETY: as the caller vouches.
+        unsafe { self.submit(request) }
     }
 
     #[inline]

@@ -151,10 +151,19 @@ impl Client {
     ///
     /// # Errors
     /// As [`PsClient::submit`](crate::ps::client::PsClient::submit).
-    #[inline]
+    #[inline(always)]
     pub unsafe fn submit(&self, request: &Request<'_>) -> Result<Token> {
-        // SAFETY: as the caller vouches.
-        on_core!(&self.face, core => unsafe { core.submit(request) })
+        match &self.face {
+            // SAFETY: as the caller vouches.
+            Face::Shm(core) => unsafe { core.submit(request) },
+            #[cfg(feature = "verbs")]
+            Face::Verbs(core) => {
+                // A copy, so that only this way needs the request in memory.
+                let copy = *request;
+                // SAFETY: as the caller vouches.
+                unsafe { core.submit_elsewhere(&copy) }
+            }
+        }
     }
 
     /// Submits, waits and revokes in one call.
@@ -174,7 +183,7 @@ impl Client {
     ///
     /// # Errors
     /// `StaleToken`, `Busy`.
-    #[inline]
+    #[inline(always)]
     pub fn query(&self, token: Token) -> Result<bool> {
         on_core!(&self.face, core => core.ps().query(token))
     }
@@ -183,25 +192,25 @@ impl Client {
     ///
     /// # Errors
     /// As [`PsClient::wait`](crate::ps::client::PsClient::wait).
-    #[inline]
+    #[inline(always)]
     pub fn wait(&self, token: Token, timeout: Option<Duration>) -> Result<()> {
         on_core!(&self.face, core => core.ps().wait(token, timeout))
     }
 
-    /// The rows of an in-place GET.
+    /// Hands the rows of an in-place GET to `take`.
     ///
     /// # Errors
     /// As [`PsClient::borrow`](crate::ps::client::PsClient::borrow).
-    #[inline]
-    pub fn borrow(&self, token: Token) -> Result<Borrowed> {
-        on_core!(&self.face, core => core.ps().borrow(token))
+    #[inline(always)]
+    pub fn borrow<T>(&self, token: Token, take: impl FnOnce(Borrowed) -> T) -> Result<T> {
+        on_core!(&self.face, core => core.ps().borrow(token, take))
     }
 
     /// Gives the request's slots back.
     ///
     /// # Errors
     /// `StaleToken`, `Busy`.
-    #[inline]
+    #[inline(always)]
     pub fn revoke(&self, token: Token) -> Result<()> {
         on_core!(&self.face, core => core.ps().revoke(token))
     }

@@ -265,18 +265,10 @@ impl<F: Fabric> Poller<F> {
             }
             found = true;
             self.found += self.ready.len() as u64;
-            for ready in &self.ready {
-                let bytes = if ready.header.op == Op::Get as u8 { ready.header.response_bytes } else { 0 };
-                self.scanners[index].lane(ready.lane).fetch_for_answer(ready.slot, bytes);
-            }
-            if self.ready.len() > 1 {
-                let worker = self.scratch.worker;
-                self.ready.iter().for_each(|ready| self.handler.prefetch(worker, &ready.header));
-            }
             if self.rounds & self.sample_mask == 0 {
                 self.serve_timed(index);
             } else {
-                self.serve(index, Handler::execute);
+                self.serve_all(index);
             }
         }
         if !self.later.is_empty() {
@@ -288,37 +280,73 @@ impl<F: Fabric> Poller<F> {
 
     /// Executes what one scanner found, or hands it on.
     #[inline(always)]
+    fn serve_all(&mut self, index: usize) {
+        let mut done = 0;
+        if self.outlets.gets.is_none() {
+            done = self.handler.execute_small_gets(&self.scanners[index], &self.ready, &mut self.scratch);
+        }
+        if done < self.ready.len() {
+            self.serve(index, done, Handler::execute);
+        }
+    }
+
+    /// The same from the request `first` on, each by itself.
+    #[inline(always)]
     fn serve(
         &mut self,
         index: usize,
+        first: usize,
         mut execute: impl FnMut(&Handler, &ServerLane<F>, u32, &RequestHeader, &mut Scratch) -> bool,
     ) {
-        for ready in &self.ready {
-            let lane = self.scanners[index].lane(ready.lane);
-            let outlet = match ready.header.op {
+        self.fetch(index, first);
+        for ready in &self.ready[first..] {
+            let (lane, header) = (self.scanners[index].lane(ready.lane), ready.header());
+            let outlet = match header.op {
                 op if op == Op::Get as u8 => &self.outlets.gets,
-                _ if Handler::is_slow(&ready.header) => &self.outlets.commands,
+                _ if Handler::is_slow(&header) => &self.outlets.commands,
                 _ => &None,
             };
             match outlet {
                 Some(queue) => {
-                    queue.push(Job { lane: Arc::clone(lane), slot: ready.slot, header: ready.header });
+                    queue.push(Job { lane: Arc::clone(lane), slot: ready.slot, header });
                 }
-                None if execute(&self.handler, lane, ready.slot, &ready.header, &mut self.scratch) => {}
+                None if execute(&self.handler, lane, ready.slot, &header, &mut self.scratch) => {}
                 None => {
                     self.waited += 1;
-                    self.later.push(Job { lane: Arc::clone(lane), slot: ready.slot, header: ready.header });
+                    self.later.push(Job { lane: Arc::clone(lane), slot: ready.slot, header });
                 }
             }
+        }
+    }
+
+    /// Asks for what answering will touch: first all that comes from clients, then rows.
+    #[inline(always)]
+    fn fetch(&self, index: usize, first: usize) {
+        let ready = &self.ready[first..];
+        for ready in ready {
+            let header = ready.header();
+            let lane = self.scanners[index].lane(ready.lane);
+            if header.op == Op::Get as u8 {
+                lane.fetch_for_answer(ready.slot, header.response_bytes);
+            } else {
+                lane.fetch_payload(ready.slot, header.payload_bytes);
+                lane.fetch_for_answer(ready.slot, 0);
+            }
+        }
+        if ready.len() > 1 {
+            let worker = self.scratch.worker;
+            ready.iter().for_each(|ready| self.handler.prefetch(worker, &ready.header()));
         }
     }
 
     /// The same with the clock.
     #[cold]
     fn serve_timed(&mut self, index: usize) {
-        let Some(mut watched) = self.watched.take() else { return self.serve(index, Handler::execute) };
+        let Some(mut watched) = self.watched.take() else { return self.serve(index, 0, Handler::execute) };
         watched.found(self.ready.len());
-        self.serve(index, |handler, lane, slot, header, scratch| watched.execute(handler, lane, slot, header, scratch));
+        self.serve(index, 0, |handler, lane, slot, header, scratch| {
+            watched.execute(handler, lane, slot, header, scratch)
+        });
         self.watched = Some(watched);
     }
 

@@ -202,6 +202,7 @@ impl Batch {
 }
 
 impl<F: Fabric> PsClient<F> {
+    #[inline(never)]
     pub(super) fn batch_get(&self, plan: &Plan<'_>, rows: *mut f32) -> Result<Token> {
         let (index, guard) = self.begin_batch(plan)?;
         let batch = guard.batch();
@@ -217,6 +218,7 @@ impl<F: Fabric> PsClient<F> {
         Ok(Token::batch(index, guard.use_count))
     }
 
+    #[inline(never)]
     pub(super) fn batch_rows(&self, plan: &Plan<'_>, source: Source) -> Result<Token> {
         let (index, guard) = self.begin_batch(plan)?;
         let batch = guard.batch();
@@ -337,6 +339,7 @@ impl<F: Fabric> PsClient<F> {
         close(batch, index, true);
     }
 
+    #[inline(never)]
     pub(super) fn batch_query(&self, index: usize, use_low: u64) -> Result<bool> {
         let guard = self.batches.lock(index, use_low)?;
         let batch = guard.batch();
@@ -377,6 +380,7 @@ impl<F: Fabric> PsClient<F> {
         }
     }
 
+    #[inline(never)]
     pub(super) fn batch_wait(&self, index: usize, use_low: u64, timeout: Option<Duration>) -> Result<()> {
         let guard = self.batches.lock(index, use_low)?;
         self.drive(guard.batch(), timeout)
@@ -404,6 +408,7 @@ impl<F: Fabric> PsClient<F> {
         }
     }
 
+    #[inline(never)]
     pub(super) fn batch_borrow(&self, index: usize, use_low: u64) -> Result<Borrowed> {
         let guard = self.batches.lock(index, use_low)?;
         let batch = guard.batch();
@@ -419,6 +424,7 @@ impl<F: Fabric> PsClient<F> {
         Ok(Borrowed { rows: batch.own_rows.as_ptr(), rows_ready, rows_total })
     }
 
+    #[inline(never)]
     pub(super) fn batch_revoke(&self, index: usize, use_low: u64) -> Result<()> {
         let mut guard = self.batches.lock(index, use_low)?;
         let batch = guard.batch();

@@ -51,7 +51,7 @@ pub(super) unsafe fn place_keys(header: &mut RequestHeader, keys: &[u64], payloa
 ///
 /// # Safety
 /// `payload` has room for the part; the source has the rows.
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn place_rows(
     header: &mut RequestHeader,
     plan: &Plan<'_>,
@@ -60,6 +60,16 @@ pub(super) unsafe fn place_rows(
     payload: *mut u8,
 ) -> usize {
     match source {
+        // The frequent case: one matrix behind the keys.
+        Source::Local(Local::Dense(first)) if positions.is_none() && plan.op != Op::Update => {
+            let rows_bytes = plan.keys.len() * plan.row_bytes;
+            // SAFETY: as the caller vouches.
+            unsafe {
+                let keys_bytes = place_keys(header, plan.keys, payload);
+                core::ptr::copy_nonoverlapping(first, payload.add(keys_bytes), rows_bytes);
+                keys_bytes + rows_bytes
+            }
+        }
         // SAFETY: as the caller vouches: a number takes no more than a row.
         Source::Named(whole) => unsafe { name_rows(header, plan, whole, positions, payload) },
         // SAFETY: as the caller vouches.
@@ -72,6 +82,7 @@ pub(super) unsafe fn place_rows(
 ///
 /// # Safety
 /// `payload` has room for a key and a number for each row.
+#[inline(never)]
 unsafe fn name_rows(
     header: &mut RequestHeader,
     plan: &Plan<'_>,
@@ -107,6 +118,7 @@ unsafe fn name_rows(
 ///
 /// # Safety
 /// As there.
+#[inline(never)]
 unsafe fn fill_rows(
     header: &mut RequestHeader,
     plan: &Plan<'_>,
@@ -128,12 +140,8 @@ unsafe fn fill_rows(
         }
         let keys_bytes = place_keys(header, plan.keys, payload);
         let matrix = payload.add(keys_bytes);
-        if let (Local::Dense(first), None) = (source, positions) {
-            core::ptr::copy_nonoverlapping(first, matrix, plan.keys.len() * row_bytes);
-        } else {
-            for index in 0..plan.keys.len() {
-                source.copy_row(row_of(index), row_bytes, matrix.add(index * row_bytes));
-            }
+        for index in 0..plan.keys.len() {
+            source.copy_row(row_of(index), row_bytes, matrix.add(index * row_bytes));
         }
         keys_bytes + plan.keys.len() * row_bytes
     }

@@ -138,7 +138,7 @@ impl<F: Fabric> PsClient<F> {
     ///
     /// # Errors
     /// `UnknownTable` when no INIT_TABLE of this client gave this tag.
-    #[inline]
+    #[inline(never)]
     pub fn dim(&self, table: TableTag) -> Result<u32> {
         match self.tables[usize::from(table.0)].row_bytes.load(Ordering::Relaxed) / 4 {
             0 => Err(unknown(table)),
@@ -190,7 +190,7 @@ impl<F: Fabric> PsClient<F> {
         self.batches.load()
     }
 
-    #[inline]
+    #[inline(always)]
     fn plan<'a>(&self, op: Op, table: TableTag, keys: &'a [u64]) -> Result<Plan<'a>> {
         let limits = &self.tables[usize::from(table.0)];
         let row_bytes = limits.row_bytes.load(Ordering::Relaxed) as usize;
@@ -210,6 +210,7 @@ impl<F: Fabric> PsClient<F> {
     /// # Errors
     /// A CALLER status for a bad request, `NoSlot` when every slot is held, LANE or PEER when the shard cannot be
     /// reached. Nothing was executed.
+    #[inline(always)]
     pub unsafe fn submit<R: Region>(&self, request: &Request<'_, R>) -> Result<Token> {
         match request {
             Request::Get { table, keys, target } => {
@@ -248,7 +249,7 @@ impl<F: Fabric> PsClient<F> {
     }
 
     /// The one shard that all keys go to, if that is known without looking at each.
-    #[inline]
+    #[inline(always)]
     fn only_shard(&self, plan: &Plan<'_>) -> Option<usize> {
         if plan.keys.len() > plan.part_keys || plan.keys.is_empty() {
             return None;
@@ -267,15 +268,20 @@ impl<F: Fabric> PsClient<F> {
         Ok(Plan { op, table, keys, row_bytes, part_keys })
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn submit_get<R: Region>(&self, plan: &Plan<'_>, rows: *mut f32, region: Option<&R>) -> Result<Token> {
         match self.only_shard(plan) {
             // SAFETY: as the caller vouches.
             Some(shard) => unsafe { self.single_get(shard, plan, rows, region) },
-            None => self.batch_get(plan, rows),
+            None => {
+                // A copy, so that only this way needs the plan in memory.
+                let copy = *plan;
+                self.batch_get(&copy, rows)
+            }
         }
     }
 
+    #[inline(always)]
     unsafe fn submit_rows<R: Region>(
         &self,
         op: Op,
@@ -316,7 +322,10 @@ impl<F: Fabric> PsClient<F> {
         match self.only_shard(&plan) {
             // SAFETY: the source was found to have one row per key.
             Some(shard) => unsafe { self.single_rows(shard, &plan, source) },
-            None => self.batch_rows(&plan, source),
+            None => {
+                let copy = plan;
+                self.batch_rows(&copy, source)
+            }
         }
     }
 
@@ -324,7 +333,16 @@ impl<F: Fabric> PsClient<F> {
     ///
     /// # Errors
     /// `StaleToken`; `Busy` when another thread works on the request.
+    #[inline(always)]
     pub fn query(&self, token: Token) -> Result<bool> {
+        if self.is_done(token) {
+            return Ok(true);
+        }
+        self.query_longer(token)
+    }
+
+    #[inline(never)]
+    fn query_longer(&self, token: Token) -> Result<bool> {
         match token.named() {
             Some(Named::Single { shard, index, use_low }) => {
                 let (channel, held) = self.enter(shard, index, use_low)?;
@@ -337,12 +355,34 @@ impl<F: Fabric> PsClient<F> {
         }
     }
 
+    /// Whether the request takes one slot and has just ended well. False says nothing.
+    #[inline(always)]
+    fn is_done(&self, token: Token) -> bool {
+        let Some(Named::Single { shard, index, use_low }) = token.named() else { return false };
+        let Some((channel, held)) = self.seek(shard, index, use_low) else { return false };
+        if !channel.enter(held) {
+            return false;
+        }
+        let is_done = self.single_is_done(channel, held);
+        channel.leave(held);
+        is_done
+    }
+
     /// Waits until the request is done, at most `timeout` beyond a short spin; None: the option's.
     ///
     /// # Errors
     /// `Pending`-like expiry of an own `timeout` is `Status::Pending` in the error and leaves the request as it is; the
     /// option's wait timeout ends the lane. Otherwise what the request failed with.
+    #[inline(always)]
     pub fn wait(&self, token: Token, timeout: Option<Duration>) -> Result<()> {
+        if self.is_done(token) {
+            return Ok(());
+        }
+        self.wait_longer(token, timeout)
+    }
+
+    #[inline(never)]
+    fn wait_longer(&self, token: Token, timeout: Option<Duration>) -> Result<()> {
         match token.named() {
             Some(Named::Single { shard, index, use_low }) => {
                 let (channel, held) = self.enter(shard, index, use_low)?;
@@ -355,12 +395,29 @@ impl<F: Fabric> PsClient<F> {
         }
     }
 
-    /// The rows of an `InPlace` GET.
+    /// Hands the rows of an `InPlace` GET to `take`: a struct of three words that is returned is stored and loaded again,
+    /// and the loads may have to wait until all that was stored before has reached the server's lines.
     ///
     /// # Errors
     /// `StaleToken`; `WrongState` when the request is not such a GET, or is a batch that is not done; what the request
     /// failed with.
-    pub fn borrow(&self, token: Token) -> Result<Borrowed> {
+    #[inline(always)]
+    pub fn borrow<T>(&self, token: Token, take: impl FnOnce(Borrowed) -> T) -> Result<T> {
+        if let Some(Named::Single { shard, index, use_low }) = token.named()
+            && let Some((channel, held)) = self.seek(shard, index, use_low)
+            && channel.enter(held)
+        {
+            let lent = self.single_lend(channel, held);
+            channel.leave(held);
+            if let Some(borrowed) = lent {
+                return Ok(take(borrowed));
+            }
+        }
+        self.borrow_longer(token).map(take)
+    }
+
+    #[inline(never)]
+    fn borrow_longer(&self, token: Token) -> Result<Borrowed> {
         match token.named() {
             Some(Named::Single { shard, index, use_low }) => {
                 let (channel, held) = self.enter(shard, index, use_low)?;
@@ -377,6 +434,7 @@ impl<F: Fabric> PsClient<F> {
     ///
     /// # Errors
     /// `StaleToken`; `Busy` when another thread works on the request.
+    #[inline(always)]
     pub fn revoke(&self, token: Token) -> Result<()> {
         match token.named() {
             Some(Named::Single { shard, index, use_low }) => {
@@ -389,17 +447,19 @@ impl<F: Fabric> PsClient<F> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
+    fn seek(&self, shard: usize, index: u32, use_low: u64) -> Option<(&Channel<F, Record>, crate::rpc::Held)> {
+        let channel = self.channels.get(shard)?;
+        Some((channel, channel.resolve(index, use_low, token::USE_MASK)?))
+    }
+
+    #[inline(always)]
     fn find(&self, shard: usize, index: u32, use_low: u64) -> Result<(&Channel<F, Record>, crate::rpc::Held)> {
-        let channel = self.channels.get(shard);
-        match channel.and_then(|c| Some((c, c.resolve(index, use_low, token::USE_MASK)?))) {
-            Some(found) => Ok(found),
-            None => Err(stale(Token::single(shard, index, use_low))),
-        }
+        self.seek(shard, index, use_low).ok_or_else(|| stale(Token::single(shard, index, use_low)))
     }
 
     /// The same, for a thread that works on the request until it leaves, or gives the slot back.
-    #[inline]
+    #[inline(always)]
     fn enter(&self, shard: usize, index: u32, use_low: u64) -> Result<(&Channel<F, Record>, crate::rpc::Held)> {
         let (channel, held) = self.find(shard, index, use_low)?;
         if channel.enter(held) { Ok((channel, held)) } else { Err(busy()) }
@@ -445,15 +505,17 @@ fn too_short(keys: usize, dim: usize) -> Box<Error> {
     Error::new(Status::BufferTooSmall, format!("{keys} keys of {dim} floats need {} floats, 4-aligned", keys * dim))
 }
 
-#[inline]
+#[inline(always)]
 fn check_pointer(rows: *const f32, bytes: usize) -> Result<()> {
-    if bytes == 0 || (!rows.is_null() && rows.is_aligned()) {
-        return Ok(());
-    }
-    Err(Error::new(
+    if bytes == 0 || (!rows.is_null() && rows.is_aligned()) { Ok(()) } else { Err(bad_pointer(rows)) }
+}
+
+#[cold]
+fn bad_pointer(rows: *const f32) -> Box<Error> {
+    Error::new(
         if rows.is_null() { Status::NullPointer } else { Status::InvalidArgument },
         format!("the pointer to rows is {rows:p}: it must not be NULL and must be 4-aligned"),
-    ))
+    )
 }
 
 /// The error that a server's refusal becomes.

@@ -91,6 +91,7 @@ impl Record {
     }
 
     /// What comes before `begin` in a slot whose last request says so. True: the request is timed.
+    #[cold]
     pub(super) fn begin_unusual(&mut self) -> bool {
         self.is_unusual = false;
         self.error = None;
@@ -98,6 +99,7 @@ impl Record {
     }
 
     /// A request that is timed was sent.
+    #[cold]
     pub(super) fn sent(&mut self) {
         self.stage = Stage::Timed;
         self.times.sent();

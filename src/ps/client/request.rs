@@ -87,6 +87,26 @@ pub enum Request<'a, R> {
     },
 }
 
+// By hand, since a derived one would ask the same of `R`, of which there is but a reference.
+impl<R> Clone for Target<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<R> Copy for Target<'_, R> {}
+impl<R> Clone for Rows<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<R> Copy for Rows<'_, R> {}
+impl<R> Clone for Request<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<R> Copy for Request<'_, R> {}
+
 /// Rows of a GET, read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct Borrowed {

@@ -19,7 +19,7 @@ const QUERIES_PER_CHECK: u32 = 64;
 
 impl<F: Fabric> PsClient<F> {
     /// Marks a request that changes something, where it may be sent again.
-    #[inline]
+    #[inline(always)]
     fn once(&self, mut header: RequestHeader) -> RequestHeader {
         if self.options.retry {
             header.flags |= flags::ONCE;
@@ -28,20 +28,20 @@ impl<F: Fabric> PsClient<F> {
     }
 
     #[inline(always)]
-    pub(super) fn take(&self, shard: usize) -> Result<Held> {
-        match self.channels[shard].acquire() {
+    pub(super) fn take(&self, channel: &Channel<F, Record>) -> Result<Held> {
+        match channel.acquire() {
             Ok(held) => Ok(held),
-            Err(error) => self.take_late(shard, error),
+            Err(error) => self.take_late(channel, error),
         }
     }
 
     #[cold]
-    fn take_late(&self, shard: usize, error: AcquireError) -> Result<Held> {
+    fn take_late(&self, channel: &Channel<F, Record>, error: AcquireError) -> Result<Held> {
         let acquired = match error {
             AcquireError::NoSlot => {
-                self.count_fault(self.channels[shard].shard(), fault::NO_SLOT);
+                self.count_fault(channel.shard(), fault::NO_SLOT);
                 self.help_batches();
-                self.channels[shard].acquire()
+                channel.acquire()
             }
             down => Err(down),
         };
@@ -51,25 +51,57 @@ impl<F: Fabric> PsClient<F> {
                 "no idle slot: every one is held by a request that was not revoked; \
                  raise qps-per-client-per-shard or slots-per-qp, or revoke finished requests",
             )
-            .at_shard(self.channels[shard].shard()),
+            .at_shard(channel.shard()),
             AcquireError::Down(error) => error,
         })
     }
 
     /// Sends and gives the slot back when that fails.
     #[inline(always)]
-    unsafe fn launch(&self, shard: usize, held: Held, header: RequestHeader, landing: *const u8) -> Result<()> {
-        let channel = &self.channels[shard];
+    unsafe fn launch(
+        &self,
+        channel: &Channel<F, Record>,
+        held: Held,
+        header: RequestHeader,
+        landing: *const u8,
+    ) -> Result<()> {
         // SAFETY: the slot is held; the payload was written; landing is the caller's to keep.
-        unsafe { channel.send(held, header, landing) }.inspect_err(|_| {
-            self.count_fault(channel.shard(), fault::FAILED);
-            channel.release(held);
-        })
+        match unsafe { channel.send(held, header, landing) } {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.count_fault(channel.shard(), fault::FAILED);
+                channel.release(held);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether the request that a slot was just taken for is timed; comes before its record is written.
+    ///
+    /// # Safety
+    /// The slot is held.
+    #[inline(always)]
+    unsafe fn is_timed(channel: &Channel<F, Record>, held: Held) -> bool {
+        // SAFETY: the record is the holder's.
+        let record = unsafe { &mut *channel.record(held) };
+        record.is_unusual && record.begin_unusual()
+    }
+
+    /// A request that is timed was sent, or was not: then its record is nobody's any more.
+    ///
+    /// # Safety
+    /// The slot is held if the request was sent.
+    #[cold]
+    unsafe fn sent_timed(channel: &Channel<F, Record>, held: Held, outcome: &Result<()>) {
+        if outcome.is_ok() {
+            // SAFETY: the record is the holder's.
+            unsafe { (*channel.record(held)).sent() };
+        }
     }
 
     /// # Safety
     /// `rows`, unless null, is valid for the whole answer until the request is done.
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn single_get<R: Region>(
         &self,
         shard: usize,
@@ -77,15 +109,16 @@ impl<F: Fabric> PsClient<F> {
         rows: *mut f32,
         region: Option<&R>,
     ) -> Result<Token> {
-        let held = self.take(shard)?;
-        // SAFETY: as the caller vouches.
-        unsafe { self.start_get(shard, held, plan, rows, region) }?;
+        let channel = &self.channels[shard];
+        let held = self.take(channel)?;
+        // SAFETY: the slot is held; the rest as the caller vouches.
+        unsafe { self.send_get(channel, held, plan, rows, region) }?;
         Ok(Token::single(shard, held.index, held.use_count))
     }
 
     /// # Safety
     /// As [`PsClient::single_get`], with a held slot.
-    #[inline]
+    #[inline(never)]
     pub(super) unsafe fn start_get<R: Region>(
         &self,
         shard: usize,
@@ -95,34 +128,7 @@ impl<F: Fabric> PsClient<F> {
         region: Option<&R>,
     ) -> Result<()> {
         // SAFETY: as the caller vouches.
-        unsafe { self.start(shard, held, || self.send_get(shard, held, plan, rows, region)) }
-    }
-
-    /// Sends by `send`, and says so to the record of a request that is timed.
-    ///
-    /// # Safety
-    /// The slot is held.
-    #[inline(always)]
-    unsafe fn start(&self, shard: usize, held: Held, send: impl FnOnce() -> Result<()>) -> Result<()> {
-        // SAFETY: the record is the holder's.
-        unsafe {
-            let record = self.channels[shard].record(held);
-            if (*record).is_unusual { Self::start_unusual(record, send) } else { send() }
-        }
-    }
-
-    /// # Safety
-    /// The record is that of a held slot.
-    #[cold]
-    unsafe fn start_unusual(record: *mut Record, send: impl FnOnce() -> Result<()>) -> Result<()> {
-        // SAFETY: the record is the holder's.
-        let timed = unsafe { (*record).begin_unusual() };
-        send()?;
-        if timed {
-            // SAFETY: as above.
-            unsafe { (*record).sent() };
-        }
-        Ok(())
+        unsafe { self.send_get(&self.channels[shard], held, plan, rows, region) }
     }
 
     /// # Safety
@@ -130,13 +136,12 @@ impl<F: Fabric> PsClient<F> {
     #[inline(always)]
     unsafe fn send_get<R: Region>(
         &self,
-        shard: usize,
+        channel: &Channel<F, Record>,
         held: Held,
         plan: &Plan<'_>,
         rows: *mut f32,
         region: Option<&R>,
     ) -> Result<()> {
-        let channel = &self.channels[shard];
         let total = plan.keys.len() * plan.row_bytes;
         let mut header = blank(Op::Get, plan.table.0, plan.keys.len());
         header.flags = flags::COPY_ALLOWED | if self.options.direct { flags::DIRECT } else { 0 };
@@ -144,6 +149,8 @@ impl<F: Fabric> PsClient<F> {
         {
             header.response_bytes = total as u32;
         }
+        // SAFETY: the slot is held.
+        let timed = unsafe { Self::is_timed(channel, held) };
         // SAFETY: the record is the holder's.
         let record = unsafe { &mut *channel.record(held) };
         record.begin(plan, total);
@@ -167,17 +174,22 @@ impl<F: Fabric> PsClient<F> {
             {
                 header.payload_bytes = place_keys(&mut header, plan.keys, channel.payload(held)) as u32;
             }
-            self.launch(shard, held, header, landing)
+            let outcome = self.launch(channel, held, header, landing);
+            if timed {
+                Self::sent_timed(channel, held, &outcome);
+            }
+            outcome
         }
     }
 
     /// # Safety
     /// The source has one row per key, valid until the request is done.
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn single_rows(&self, shard: usize, plan: &Plan<'_>, source: Source) -> Result<Token> {
-        let held = self.take(shard)?;
+        let channel = &self.channels[shard];
+        let held = self.take(channel)?;
         // SAFETY: the slot is held; the rest as the caller vouches.
-        unsafe { self.start_rows(shard, held, plan, source, None) }?;
+        unsafe { self.send_rows(channel, held, plan, source, None) }?;
         Ok(Token::single(shard, held.index, held.use_count))
     }
 
@@ -185,7 +197,7 @@ impl<F: Fabric> PsClient<F> {
     ///
     /// # Safety
     /// The slot is held; the source has a row for each position.
-    #[inline]
+    #[inline(never)]
     pub(super) unsafe fn start_rows(
         &self,
         shard: usize,
@@ -195,7 +207,7 @@ impl<F: Fabric> PsClient<F> {
         positions: Option<&[u32]>,
     ) -> Result<()> {
         // SAFETY: as the caller vouches.
-        unsafe { self.start(shard, held, || self.send_rows(shard, held, plan, source, positions)) }
+        unsafe { self.send_rows(&self.channels[shard], held, plan, source, positions) }
     }
 
     /// # Safety
@@ -203,13 +215,12 @@ impl<F: Fabric> PsClient<F> {
     #[inline(always)]
     unsafe fn send_rows(
         &self,
-        shard: usize,
+        channel: &Channel<F, Record>,
         held: Held,
         plan: &Plan<'_>,
         source: Source,
         positions: Option<&[u32]>,
     ) -> Result<()> {
-        let channel = &self.channels[shard];
         let mut header = self.once(blank(plan.op, plan.table.0, plan.keys.len()));
         // SAFETY: the plan's part was bounded by the slot's payload; the record is the holder's.
         unsafe {
@@ -217,8 +228,13 @@ impl<F: Fabric> PsClient<F> {
             {
                 header.payload_bytes = place_rows(&mut header, plan, source, positions, channel.payload(held)) as u32;
             }
+            let timed = Self::is_timed(channel, held);
             (*channel.record(held)).begin(plan, 0);
-            self.launch(shard, held, header, core::ptr::null())
+            let outcome = self.launch(channel, held, header, core::ptr::null());
+            if timed {
+                Self::sent_timed(channel, held, &outcome);
+            }
+            outcome
         }
     }
 
@@ -234,7 +250,7 @@ impl<F: Fabric> PsClient<F> {
                 format!("{} bytes do not fit request-slot-bytes={}", bytes.len(), channel.payload_bytes_max()),
             ));
         }
-        let held = self.take(shard)?;
+        let held = self.take(channel)?;
         // To create a table that is there finds it: that may be done twice, and on a shard that has lost its memory too.
         let blank = blank(op, 0, 0);
         let mut header = if op == Op::InitTable { blank } else { self.once(blank) };
@@ -246,13 +262,21 @@ impl<F: Fabric> PsClient<F> {
                 header.payload_bytes = bytes.len() as u32;
             }
             *channel.record(held) = Record { op: op as u8, ..Record::default() };
-            self.launch(shard, held, header, core::ptr::null())?;
+            self.launch(channel, held, header, core::ptr::null())?;
         }
         Ok(Token::single(shard, held.index, held.use_count))
     }
 
+    /// The frequent end of a request: its answer is there, and good. False says nothing.
+    #[inline(always)]
+    pub(super) fn single_is_done(&self, channel: &Channel<F, Record>, held: Held) -> bool {
+        // SAFETY: the token's holder is the only thread on this request (the documented rule).
+        let record = unsafe { &mut *channel.record(held) };
+        record.stage == Stage::Waiting && self.take_answer(channel, held, record) && record.stage == Stage::Done
+    }
+
     /// Looks for the answer; true when the request is done, well or not.
-    #[inline]
+    #[inline(never)]
     pub(super) fn single_advance(&self, channel: &Channel<F, Record>, held: Held, query: bool) -> bool {
         // SAFETY: the token's holder is the only thread on this request (the documented rule).
         let record = unsafe { &mut *channel.record(held) };
@@ -347,7 +371,7 @@ impl<F: Fabric> PsClient<F> {
         false
     }
 
-    #[inline]
+    #[inline(never)]
     pub(super) fn single_wait(
         &self,
         channel: &Channel<F, Record>,
@@ -379,6 +403,19 @@ impl<F: Fabric> PsClient<F> {
         }
     }
 
+    /// The rows of a GET that has ended well and is read in place. None says nothing.
+    #[inline(always)]
+    pub(super) fn single_lend(&self, channel: &Channel<F, Record>, held: Held) -> Option<Borrowed> {
+        // SAFETY: the token's holder is the only thread on this request.
+        let record = unsafe { &*channel.record(held) };
+        if record.stage != Stage::Done || !record.is_get() || record.rows != 0 {
+            return None;
+        }
+        let rows_total = record.keys as usize;
+        Some(Borrowed { rows: rows_in_place(channel, held, record), rows_ready: rows_total, rows_total })
+    }
+
+    #[inline(never)]
     pub(super) fn single_borrow(&self, channel: &Channel<F, Record>, held: Held) -> Result<Borrowed> {
         let done = self.single_advance(channel, held, true);
         // SAFETY: the token's holder is the only thread on this request.
@@ -400,15 +437,10 @@ impl<F: Fabric> PsClient<F> {
         } else {
             0
         };
-        let rows = if record.total as usize <= INLINE_BYTES {
-            record.inline.as_ptr().cast::<f32>()
-        } else {
-            channel.response(held, record.total).cast::<f32>()
-        };
-        Ok(Borrowed { rows, rows_ready: ready as usize, rows_total })
+        Ok(Borrowed { rows: rows_in_place(channel, held, record), rows_ready: ready as usize, rows_total })
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn single_revoke(&self, channel: &Channel<F, Record>, held: Held) {
         // SAFETY: the token's holder is the only thread on this request.
         if unsafe { (*channel.record(held)).stage } != Stage::Done {
@@ -442,6 +474,15 @@ impl<F: Fabric> PsClient<F> {
     }
 }
 
+/// Where the rows of a GET are that is read in place.
+#[inline(always)]
+fn rows_in_place<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &Record) -> *const f32 {
+    if record.total as usize <= INLINE_BYTES {
+        return record.inline.as_ptr().cast();
+    }
+    channel.response(held, record.total).cast()
+}
+
 /// Copies the rows that have become readable.
 fn copy_grown<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mut Record) {
     // SAFETY: the token's holder is the only thread on this request.
@@ -449,7 +490,7 @@ fn copy_grown<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mut 
     copy_rows(channel.response(held, record.total), record, ready);
 }
 
-#[inline]
+#[inline(always)]
 fn copy_rows(from: *const u8, record: &mut Record, until: u32) {
     let (done, row) = (record.copied as usize, record.row_bytes as usize);
     let bytes = (until.saturating_sub(record.copied)) as usize * row;

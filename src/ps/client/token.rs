@@ -29,7 +29,7 @@ pub(super) enum Named {
 }
 
 impl Token {
-    #[inline]
+    #[inline(always)]
     pub(super) fn single(shard: usize, index: u32, use_count: u64) -> Token {
         let place = ((shard as u64) << INDEX_BITS) | u64::from(index);
         Token(SINGLE | (place << USE_BITS) | (use_count & USE_MASK))
@@ -40,7 +40,7 @@ impl Token {
     }
 
     /// None for a number that no call ever gave out.
-    #[inline]
+    #[inline(always)]
     #[allow(clippy::cast_possible_truncation)] // masked to the field's width
     pub(super) fn named(self) -> Option<Named> {
         let use_low = self.0 & USE_MASK;

@@ -129,6 +129,42 @@ impl Gather<'_> {
         Ok(missing)
     }
 
+    /// The rows of `keys`, each to its own place: all are looked up, and asked for, before the first is copied.
+    ///
+    /// # Safety
+    /// As for [`Gather::run`], but for `out`: there are as many `outs` as keys, each valid for writes of a row.
+    pub unsafe fn run_each(&self, outs: &[*mut u8]) -> Result<u32, RpcStatus> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.table.row_bytes, self.stripes.is_some()) {
+                (64, false) => self.each::<64, false>(outs),
+                (128, false) => self.each::<128, false>(outs),
+                (_, false) => self.each::<0, false>(outs),
+                (64, true) => self.each::<64, true>(outs),
+                (128, true) => self.each::<128, true>(outs),
+                (_, true) => self.each::<0, true>(outs),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Gather::run_each`].
+    #[inline(always)]
+    unsafe fn each<const ROW: usize, const LOCKED: bool>(&self, outs: &[*mut u8]) -> Result<u32, RpcStatus> {
+        let mut missing = 0;
+        for (keys, outs) in self.keys.chunks(RING).zip(outs.chunks(RING)) {
+            let mut found = [core::ptr::null(); RING];
+            for (place, key) in found.iter_mut().zip(keys) {
+                *place = self.locate::<ROW, LOCKED>(*key)?;
+            }
+            for (source, out) in found.iter().zip(outs) {
+                // SAFETY: the place has room for a row.
+                missing += unsafe { self.copy::<ROW, LOCKED>(*source, *out) };
+            }
+        }
+        Ok(missing)
+    }
+
     /// The same with the clock between its steps, which are done one after the other for some keys at a time; the number
     /// of missing rows.
     ///

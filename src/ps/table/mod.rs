@@ -356,6 +356,16 @@ impl Store for BuiltinStore {
         Ok(GetStats { missing_rows })
     }
 
+    unsafe fn get_each(&self, worker: u32, table: TableTag, keys: &[u64], outs: &[*mut u8]) -> Option<GetStats> {
+        let table = self.table(table).ok()?;
+        let _inside = self.enter(worker).ok()?;
+        let stripes = self.gate.is_some().then_some(&self.stripes);
+        let gather = Gather { table, stripes, keys, ahead: &[], out: core::ptr::null_mut() };
+        // SAFETY: the caller's promise; rows change under the stripes, or not at all with one worker.
+        let missing_rows = unsafe { gather.run_each(outs) }.ok()?;
+        Some(GetStats { missing_rows })
+    }
+
     unsafe fn get_timed(
         &self,
         worker: u32,

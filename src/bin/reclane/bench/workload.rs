@@ -184,13 +184,12 @@ impl<'a> Run<'a> {
         }
         let mut done = 0;
         while done < rows {
-            let borrowed = self.client.borrow(token)?;
-            let ready = borrowed.rows_ready;
+            let (first, ready) = self.client.borrow(token, |borrowed| (borrowed.rows, borrowed.rows_ready))?;
             for row in done..ready {
                 let key = self.keys[at + row];
                 for line in (0..self.table.floats).step_by(16) {
                     // SAFETY: row `row` is ready, and has `floats` elements.
-                    let got = unsafe { *borrowed.rows.add(row * self.table.floats + line) };
+                    let got = unsafe { *first.add(row * self.table.floats + line) };
                     if got.to_bits() != value(key, line).to_bits() {
                         return Err(Error::new(Status::CorruptResponse, format!("key {key}: element {line} is {got}")));
                     }
