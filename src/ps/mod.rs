@@ -4,7 +4,6 @@ pub mod client;
 mod counts;
 mod handler;
 pub mod routing;
-mod small;
 mod store;
 pub mod table;
 

@@ -35,14 +35,37 @@ pub(super) fn spec(name: &str, dim: u32, num_embeddings: u64, optimizer: Optimiz
 
 type Answer<T> = core::result::Result<T, RpcStatus>;
 
+/// Of rows that nobody changes meanwhile: both ways to GET must agree.
 fn get(store: &BuiltinStore, worker: u32, tag: TableTag, keys: &[u64]) -> Answer<(Vec<f32>, u32)> {
+    let got = get_once(store, worker, tag, keys);
+    let dim = store.shape(tag).map_or(0, |shape| shape.dim as usize);
+    let (each, missing) = get_each(store, worker, tag, keys, dim);
+    let same = |(out, _): &(Vec<f32>, u32)| out.iter().zip(&each).all(|(a, b)| a.to_bits() == b.to_bits());
+    assert_eq!(missing, got.as_ref().ok().map(|(_, missing)| *missing), "the two ways to GET do not agree");
+    assert!(got.as_ref().ok().is_none_or(same), "the two ways to GET do not agree");
+    got
+}
+
+fn get_once(store: &BuiltinStore, worker: u32, tag: TableTag, keys: &[u64]) -> Answer<(Vec<f32>, u32)> {
     let dim = store.shape(tag).ok_or(RpcStatus::UnknownTable)?.dim as usize;
     // A guard behind the last row shows writes beyond it.
     let mut out = vec![f32::NAN; keys.len() * dim + 1];
     // SAFETY: `out` has room for all rows.
-    let stats = unsafe { store.get(worker, tag, keys, keys, out.as_mut_ptr().cast())? };
+    let stats = unsafe { store.get(worker, tag, keys, keys, out.as_mut_ptr().cast()) };
     assert!(out.pop().is_some_and(f32::is_nan));
-    Ok((out, stats.missing_rows))
+    Ok((out, stats?.missing_rows))
+}
+
+/// The same rows asked for one by one, but together; last ones first, as places need not be in order.
+fn get_each(store: &BuiltinStore, worker: u32, tag: TableTag, keys: &[u64], dim: usize) -> (Vec<f32>, Option<u32>) {
+    let mut out = vec![f32::NAN; keys.len() * dim];
+    let first = out.as_mut_ptr();
+    let (mut asked, mut outs) = (keys.to_vec(), Vec::new());
+    asked.reverse();
+    outs.extend((0..keys.len()).rev().map(|row| first.wrapping_add(row * dim).cast::<u8>()));
+    // SAFETY: each place has room for a row.
+    let stats = unsafe { store.get_each(worker, tag, &asked, &outs) };
+    (out, stats.map(|stats| stats.missing_rows))
 }
 
 fn rows_in(rows: &[f32], dim: usize) -> RowsIn {

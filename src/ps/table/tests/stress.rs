@@ -32,7 +32,7 @@ fn no_reader_sees_a_torn_row() {
                     let keys: Vec<u64> = (0..KEYS).collect();
                     let mut rounds = 0_u64;
                     while !done.load(Ordering::Relaxed) || rounds == 0 {
-                        assert_whole(&get(store, worker, tags[rounds as usize % 2], &keys).unwrap().0);
+                        assert_whole(&get_once(store, worker, tags[rounds as usize % 2], &keys).unwrap().0);
                         rounds += 1;
                     }
                 })
@@ -87,7 +87,7 @@ fn no_update_is_lost() {
         }
     });
     let keys: Vec<u64> = (0..KEYS).collect();
-    assert_eq!(get(&store, 0, tag, &keys), Ok((vec![900.0; keys.len() * DIM], 0)));
+    assert_eq!(get_once(&store, 0, tag, &keys), Ok((vec![900.0; keys.len() * DIM], 0)));
 }
 
 #[test]
@@ -132,5 +132,5 @@ fn a_pinned_row_waits_for_its_pin_before_another_worker_changes_it() {
         assert!(ended.into_iter().all(|end| end.is_ok()));
         pinner.join().unwrap();
     });
-    assert_eq!(get(&store, 0, tag, &keys), Ok((vec![400.0; keys.len() * DIM], 0)));
+    assert_eq!(get_once(&store, 0, tag, &keys), Ok((vec![400.0; keys.len() * DIM], 0)));
 }

@@ -2,7 +2,7 @@
 //! [`Handler::execute`] judges it, by comparing whole words; what the store, the guard against its panics and the counts
 //! cost is paid once for all of them. Whatever is not the rule is left to [`Handler::execute`].
 
-use super::handler::{Handler, Scratch};
+use super::{Handler, Scratch};
 use crate::fabric::Fabric;
 use crate::ids::TableTag;
 use crate::rpc::{READY_MAX, Ready, Scanner};
