@@ -324,7 +324,7 @@ impl<F: Fabric, R> Channel<F, R> {
         if self.checksum || connection.parts().scheme == Scheme::Crc {
             header.flags |= flags::CHECKSUM;
             header.checksum = 0;
-            let sum = request_checksum(&header.to_bytes());
+            let sum = request_checksum(&header.to_words());
             // SAFETY: the holder of the slot wrote that many payload bytes.
             header.checksum =
                 unsafe { checksum_foreign(sum, own.places.request_payload, header.payload_bytes as usize) };

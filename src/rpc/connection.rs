@@ -140,7 +140,7 @@ impl<F: Fabric> Connection<F> {
         };
         if parts.scheme == Scheme::Crc {
             header.flags |= flags::CHECKSUM;
-            header.checksum = request_checksum(&header.to_bytes());
+            header.checksum = request_checksum(&header.to_words());
         }
         // SAFETY: the places are slot 0's, which nobody else uses yet; there is no payload.
         let sent = unsafe { connection.commit(&places, 0, &header.to_words(), 0) };
@@ -378,7 +378,7 @@ impl<F: Fabric> Connection<F> {
 
     /// Whether an answer's checksum agrees with its bytes, which lie at `landing`, or in the slot when that is null.
     pub(super) fn agrees(&self, places: &SlotPlaces, landing: *const u8, decoded: &ResponseHeader) -> bool {
-        let sum = crate::wire::response_checksum(&decoded.to_bytes());
+        let sum = crate::wire::response_checksum(&decoded.to_words());
         let bytes = decoded.response_bytes;
         if bytes as usize <= crate::wire::INLINE_BYTES && landing.is_null() {
             return sum == decoded.checksum;

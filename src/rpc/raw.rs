@@ -108,21 +108,26 @@ pub unsafe fn copy_keys(from: *const u8, count: usize, out: &mut Vec<u64>) {
     }
 }
 
+/// A private copy of some bytes to sum. It begins at a line: bytes before the first whole word are summed one by one. Not
+/// zeroed first: that would take longer than to sum a small answer.
+#[repr(align(64))]
+struct Chunk([MaybeUninit<u8>; 1024]);
+
 /// Continues a checksum with bytes that a peer may be changing: a private copy is summed.
 ///
 /// # Safety
 /// `from` is valid for reads of `bytes` bytes.
+#[inline]
 pub(super) unsafe fn checksum_foreign(mut sum: u32, from: *const u8, bytes: usize) -> u32 {
-    // Not zeroed first: that would take longer than to sum a small answer.
-    let mut chunk = [MaybeUninit::<u8>::uninit(); 1024];
     let mut done = 0;
     while done < bytes {
-        let step = (bytes - done).min(chunk.len());
+        let mut chunk = Chunk([MaybeUninit::uninit(); 1024]);
+        let step = (bytes - done).min(chunk.0.len());
         // SAFETY: `done + step <= bytes`, which the caller vouches for; the chunk is ours, and `step` bytes of it are
         // written before they are read.
         let copied = unsafe {
-            core::ptr::copy_nonoverlapping(from.add(done), chunk.as_mut_ptr().cast::<u8>(), step);
-            core::slice::from_raw_parts(chunk.as_ptr().cast::<u8>(), step)
+            core::ptr::copy_nonoverlapping(from.add(done), chunk.0.as_mut_ptr().cast::<u8>(), step);
+            core::slice::from_raw_parts(chunk.0.as_ptr().cast::<u8>(), step)
         };
         sum = crate::wire::checksum_append(sum, copied);
         done += step;

@@ -330,7 +330,7 @@ fn arrived<F: Fabric>(lane: &ServerLane<F>, slot: u32, words: &Words) -> bool {
 /// Whether a request's checksum agrees with what lies in the slot. The sum covers no more payload than the slot has.
 fn agrees<F: Fabric>(lane: &ServerLane<F>, slot: u32, header: &RequestHeader) -> bool {
     let covered = header.payload_bytes.min(lane.parts().geometry.request_payload_bytes) as usize;
-    let begun = request_checksum(&header.to_bytes());
+    let begun = request_checksum(&header.to_words());
     // SAFETY: `covered` is within the slot's payload.
     let sum = unsafe { checksum_foreign(begun, lane.request_payload(slot), covered) };
     sum == header.checksum

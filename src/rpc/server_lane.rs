@@ -304,7 +304,7 @@ impl<F: Fabric> ServerLane<F> {
                 if in_slot { self.response_payload(slot, answer.bytes).cast_const() } else { answer.landed_from };
             let covered = if in_slot || answer.landed.is_some() { answer.bytes as usize } else { 0 };
             // SAFETY: `covered` bytes were put there by the executor of this request.
-            header.checksum = unsafe { checksum_foreign(response_checksum(&header.to_bytes()), from, covered) };
+            header.checksum = unsafe { checksum_foreign(response_checksum(&header.to_words()), from, covered) };
         }
         let place = self.slots[slot as usize].response_header;
         // SAFETY: the header place belongs to this slot.

@@ -99,9 +99,6 @@ pub mod response_offsets {
     pub const WORD: usize = 56;
 }
 
-const REQUEST_CHECKSUM_AT: usize = 20;
-const RESPONSE_CHECKSUM_AT: usize = 16;
-
 /// A header as the eight words that it is moved in.
 ///
 /// Headers are built and taken apart in whole words, in registers. A field that is stored by itself and loaded as part of
@@ -359,22 +356,30 @@ impl ResponseHeader {
     }
 }
 
+/// Bytes that begin at a word: what the sum is taken over. Elsewhere they would be summed one by one.
+#[repr(align(8))]
+struct Aligned([u8; HEADER_BYTES]);
+
 /// Begins a request's CRC32C (Castagnoli, as in iSCSI, RFC 3720): the header with its checksum field zeroed. The payload
 /// follows by [`checksum_append`]. The commit word is covered, so a checksum of another generation or use never fits.
+///
+/// In words, since a field that was zeroed in bytes would be loaded again as part of one.
+#[inline]
 #[must_use]
-pub fn request_checksum(header: &[u8; HEADER_BYTES]) -> u32 {
-    let mut covered = *header;
-    covered[REQUEST_CHECKSUM_AT..REQUEST_CHECKSUM_AT + 4].fill(0);
-    crc32c::crc32c(&covered)
+pub fn request_checksum(header: &Words) -> u32 {
+    let [w0, w1, w2, w3, w4, w5, w6, w7] = *header;
+    let covered = Aligned(bytes_of(&[w0, w1, u64::from(low(w2)), w3, w4, w5, w6, w7]));
+    crc32c::crc32c(&covered.0)
 }
 
 /// The same for an answer; the progress word is not covered, for it changes while the answer grows.
+#[inline]
 #[must_use]
-pub fn response_checksum(header: &[u8; HEADER_BYTES]) -> u32 {
-    let mut covered = *header;
-    covered[RESPONSE_CHECKSUM_AT..RESPONSE_CHECKSUM_AT + 4].fill(0);
-    covered[response_offsets::PROGRESS..response_offsets::PROGRESS + 8].fill(0);
-    crc32c::crc32c(&covered)
+pub fn response_checksum(header: &Words) -> u32 {
+    const { assert!(response_offsets::PROGRESS == 6 * 8) };
+    let [w0, w1, w2, w3, w4, w5, _, w7] = *header;
+    let covered = Aligned(bytes_of(&[w0, w1, pair(0, high(w2)), w3, w4, w5, 0, w7]));
+    crc32c::crc32c(&covered.0)
 }
 
 /// Continues a checksum with payload bytes.
@@ -401,11 +406,17 @@ mod tests {
         #[test]
         fn one_flipped_bit_changes_the_checksum(bit in 0_usize..512, payload in proptest::collection::vec(any::<u8>(), 0..200)) {
             let header = RequestHeader::from_bytes(&[0x5a; HEADER_BYTES]).to_bytes();
-            let sum = checksum_append(request_checksum(&header), &payload);
+            let sum = |header: &[u8; HEADER_BYTES]| {
+                let (request, response) = (request_checksum(&words_of(header)), response_checksum(&words_of(header)));
+                (checksum_append(request, &payload), checksum_append(response, &payload))
+            };
             let mut torn = header;
             torn[bit / 8] ^= 1 << (bit % 8);
-            let in_field = (REQUEST_CHECKSUM_AT..REQUEST_CHECKSUM_AT + 4).contains(&(bit / 8));
-            prop_assert_eq!(checksum_append(request_checksum(&torn), &payload) == sum, in_field);
+            let (before, after) = (sum(&header), sum(&torn));
+            prop_assert_eq!(before.0 == after.0, (20..24).contains(&(bit / 8)));
+            let progress = response_offsets::PROGRESS;
+            let uncovered = (16..20).contains(&(bit / 8)) || (progress..progress + 8).contains(&(bit / 8));
+            prop_assert_eq!(before.1 == after.1, uncovered);
         }
     }
 

@@ -209,7 +209,7 @@ impl Attacker {
             let mut payload = vec![0; covered];
             // SAFETY: `covered` bytes lie in the payload's place.
             unsafe { core::ptr::copy_nonoverlapping(self.places[index].payload, payload.as_mut_ptr(), covered) };
-            header.checksum = reclane::wire::checksum_append(request_checksum(&header.to_bytes()), &payload);
+            header.checksum = reclane::wire::checksum_append(request_checksum(&header.to_words()), &payload);
         }
     }
 
