@@ -119,6 +119,12 @@ impl Store for GatedStore {
         unsafe { self.inner.get(worker, table, keys, ahead, out) }
     }
 
+    unsafe fn get_each(&self, worker: u32, table: TableTag, keys: &[u64], outs: &[*mut u8]) -> Option<GetStats> {
+        self.gate.pass();
+        // SAFETY: as the caller promises.
+        unsafe { self.inner.get_each(worker, table, keys, outs) }
+    }
+
     unsafe fn put(&self, worker: u32, table: TableTag, keys: &[u64], rows: RowsIn) -> Result<(), RpcStatus> {
         // SAFETY: as the caller promises.
         unsafe { self.inner.put(worker, table, keys, rows) }
