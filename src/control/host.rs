@@ -4,7 +4,7 @@ use super::health::Thresholds;
 use super::hub::Hub;
 use super::identity::check_bounds;
 use super::incoming::Incoming;
-use super::limits::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, WAITS_PER_MEMBER_MAX};
+use super::limits::{HELLO_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, WAITS_PER_MEMBER_MAX};
 use super::runtime;
 use super::service::Service;
 use super::session::Plane;
@@ -103,7 +103,7 @@ async fn serve(hub: crate::sync::Arc<Hub>, listener: tokio::net::TcpListener, li
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         // Each waiting call is a stream; the join and short calls come on top.
         .max_concurrent_streams(u32::try_from(WAITS_PER_MEMBER_MAX).unwrap_or(u32::MAX).saturating_add(64))
-        .serve_with_incoming(Service::server(hub.clone(), life), Incoming::new(listener));
+        .serve_with_incoming(Service::server(hub.clone(), life), Incoming::new(listener, HELLO_TIMEOUT));
     tokio::select! {
         outcome = server => {
             if let Err(error) = outcome {

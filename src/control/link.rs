@@ -2,9 +2,7 @@
 
 use super::codec::{self, proto};
 use super::events::Events;
-use super::limits::{
-    ANSWER_SLACK, CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, RETRY_FIRST, RETRY_JOINING_MAX,
-};
+use super::limits::{CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, RETRY_FIRST, RETRY_JOINING_MAX};
 use super::refusal::{Reason, Refusal};
 use super::types::{Identity, Member, Peer, Role};
 use super::view::View;
@@ -65,6 +63,8 @@ pub(super) struct Shared {
     pub(super) leaving: AtomicBool,
     /// How often a server reports that it lives.
     pub(super) beat: watch::Sender<Option<Duration>>,
+    /// Calls are not waited for any more.
+    pub(super) given_up: watch::Sender<bool>,
 }
 
 impl Shared {
@@ -91,6 +91,7 @@ impl Shared {
             next_call: AtomicU64::new(1),
             leaving: AtomicBool::new(false),
             beat: watch::Sender::new(None),
+            given_up: watch::Sender::new(false),
         })
     }
 
@@ -140,10 +141,12 @@ impl Shared {
         Ok(Joined { up, stream, me, life })
     }
 
-    /// Makes one call, again when the session changes under it. `rpc` gets what is left of the time.
+    /// Makes one call, again when the session changes under it. `rpc` gets what is left of the time; its answer may be
+    /// late by `slack`.
     pub(super) async fn call<T, F>(
         &self,
         deadline: Tick,
+        slack: Duration,
         rpc: impl Fn(Stub<Channel>, proto::Session, Duration) -> F,
     ) -> Result<T>
     where
@@ -158,7 +161,7 @@ impl Shared {
                 Link::Down(Failure::Unreachable(reason)) => reason,
                 Link::Up(up) => {
                     let answer = rpc(up.stub, up.session, deadline.remaining());
-                    match tokio::time::timeout(deadline.after(ANSWER_SLACK).remaining(), answer).await {
+                    match tokio::time::timeout(deadline.after(slack).remaining(), answer).await {
                         Ok(Ok(answer)) => return Ok(answer.into_inner()),
                         Ok(Err(status)) => match failure(&status) {
                             Failure::Refused(refusal) => return Err(refusal.into_error()),

@@ -1,7 +1,9 @@
 //! The state machine alone: stories first, then random ones.
 
 use super::*;
-use crate::control::limits::{DUPLICATE_GRACE, OFFER_BYTES_MAX, WAITS_PER_MEMBER_MAX};
+use crate::control::limits::{
+    BARRIERS_MAX, BARRIERS_PER_MEMBER_MAX, DUPLICATE_GRACE, OFFER_BYTES_MAX, WAITS_PER_MEMBER_MAX,
+};
 use crate::control::messages::{Action, Answer, Ask, Input, Notice, SessionId, Ticket};
 use crate::time::Tick;
 use proptest::prelude::*;
@@ -253,6 +255,26 @@ fn waits_of_one_member_are_bounded() {
     assert_eq!(desk.refusal(refused).status, Status::ResourceLimit);
     desk.feed(Input::Gone(sc));
     assert!(desk.open.is_empty());
+}
+
+#[test]
+fn nobody_can_take_all_barriers_alive_or_dead() {
+    let mut desk = Desk::new(1);
+    let (a, b) = (server(0), client(0));
+    let (sa, sb) = (desk.join(&a), desk.join(&b));
+    // Lives that begin as many barriers as they may, each for a day, and die.
+    for life in 0..2 * BARRIERS_MAX / BARRIERS_PER_MEMBER_MAX {
+        let greedy = client(1);
+        let session = desk.join(&greedy);
+        for number in 0..=BARRIERS_PER_MEMBER_MAX as u64 {
+            let last = desk.start(session, &greedy, barrier(&format!("{life}-{number}"), 2, number), LONG);
+            assert_eq!(desk.answers.contains_key(&last), number == BARRIERS_PER_MEMBER_MAX as u64);
+        }
+        let own = desk.start(sa, &a, barrier("own", 2, life as u64), LONG);
+        desk.start(sb, &b, barrier("own", 2, life as u64), LONG);
+        assert_eq!(desk.answers[&own], Answer::Done, "life {life}");
+        desk.feed(Input::Gone(session));
+    }
 }
 
 #[test]
