@@ -4,6 +4,7 @@ use super::codec::{self, proto};
 use super::events::Events;
 use super::limits::{CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, RETRY_FIRST, RETRY_JOINING_MAX};
 use super::refusal::{Reason, Refusal};
+use super::secret::Proof;
 use super::types::{Identity, Member, Peer, Role};
 use super::view::View;
 use crate::error::{Error, Result, Status};
@@ -56,6 +57,7 @@ pub(super) struct Shared {
     pub(super) address: String,
     identity: Identity,
     member: Member,
+    proof: Proof,
     pub(super) view: Mutex<View>,
     pub(super) events: Events,
     pub(super) link: watch::Sender<Link>,
@@ -85,6 +87,7 @@ impl Shared {
             address,
             identity: identity.clone(),
             member: member.clone(),
+            proof: Proof::fresh()?,
             view: Mutex::default(),
             events: Events::default(),
             link: watch::Sender::new(Link::Down(Failure::Unreachable("not joined yet".to_string()))),
@@ -128,7 +131,7 @@ impl Shared {
     pub(super) async fn join(&self, role: Role) -> core::result::Result<Joined, Failure> {
         let channel = self.endpoint.connect().await.map_err(|error| Failure::Unreachable(chain(&error)))?;
         let mut stub = Stub::new(channel);
-        let request = codec::join_message(&self.identity, &self.member, role);
+        let request = codec::join_message(&self.identity, &self.member, role, self.proof);
         let mut stream = stub.join(request).await.map_err(|status| failure(&status))?.into_inner();
         let first = stream.message().await.map_err(|status| failure(&status))?;
         let Some(proto::JoinReply { kind: Some(proto::join_reply::Kind::Joined(joined)) }) = first else {
