@@ -1,6 +1,6 @@
 //! Every operation, every way for rows to travel.
 
-use crate::support::{Deployment, get, put, rows_of, set_read_and_train, table};
+use crate::support::{Deployment, get, rows_of, set_read_and_train, table};
 use reclane::engine::{Request, Rows, Target};
 use reclane::wire::payload::Command;
 use std::time::Duration;
