@@ -54,8 +54,11 @@ export PKG_CONFIG_PATH
 pkg-config --exact-version=0.1.0 reclane || fail "pkg-config finds another version"
 eval "cc -std=c99 '$hello' $(pkg-config --cflags --libs reclane) -Wl,-rpath,'$prefix/lib' -o '$work/hello'"
 [ "$("$work/hello")" = "$expected" ] || fail "the program built with pkg-config said something else"
-eval "cc -std=c99 '$hello' $(pkg-config --cflags reclane) '$prefix/lib/libreclane.a' $(pkg-config --static --libs-only-l reclane | sed 's/-lreclane//') -o '$work/hello_static'"
+eval "cc -std=c99 '$hello' $(pkg-config --cflags --libs reclane-static) -o '$work/hello_static'"
 [ "$("$work/hello_static")" = "$expected" ] || fail "the static program built with pkg-config said something else"
+if readelf -d "$work/hello_static" | grep -q libreclane; then
+  fail "the static program built with pkg-config needs the shared library"
+fi
 
 # dlopen and dlclose: the library stays, so that a thread of the host may end later.
 cat >"$work/load.c" <<'END'

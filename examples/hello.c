@@ -1,6 +1,6 @@
 /* One page of reclane in C: a server with one shard and a client of it, in one process.
  *
- *     cc hello.c $(pkg-config --cflags --libs reclane) -o hello && ./hello
+ *     cc hello.c $(pkg-config --cflags --libs reclane-static) -o hello && ./hello
  */
 #include <reclane/reclane.h>
 #include <stdio.h>

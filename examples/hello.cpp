@@ -1,6 +1,6 @@
 // One page of reclane in C++: a server with one shard and a client of it, in one process.
 //
-//     c++ -std=c++17 hello.cpp $(pkg-config --cflags --libs reclane) -o hello && ./hello
+//     c++ -std=c++17 hello.cpp $(pkg-config --cflags --libs reclane-static) -o hello && ./hello
 #define RECLANE_EXCEPTIONS  // value() throws; leave it out and test each Result instead
 #include <cstdio>
 #include <exception>

@@ -166,6 +166,7 @@ gate clippy-minimal cargo clippy --locked --all-targets --no-default-features --
 gate header-drift cargo test --locked --test header
 gate rust-tests rust_tests
 gate rust-tests-minimal rust_tests --no-default-features
+gate rust-tests-address scripts/sanitize.sh
 gate install scripts/install.sh "$prefix"
 tool_gate budget valgrind scripts/budget.sh
 gate ctests ctests/run.sh "$prefix"

@@ -6,9 +6,14 @@ use reclane::ids::TableTag;
 use reclane::options::{Options, Settings, Side};
 use reclane::ps::{GetStats, RowsIn, Store, TableShape};
 use reclane::wire::RpcStatus;
-use reclane::wire::payload::{Command, Optimizer, TableSpec};
+use reclane::wire::payload::{Command, TableSpec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+#[path = "common/training.rs"]
+#[allow(dead_code)] // shared: not every test uses all of it
+mod training;
+use training::{get, set_read_and_train, spec, table};
 
 fn settings(side: Side, changes: &[(&str, &str)]) -> Settings {
     let mut options = Options::new();
@@ -60,62 +65,11 @@ impl Deployment {
     }
 }
 
-fn spec(name: &str, dim: u32) -> TableSpec {
-    TableSpec {
-        name: name.to_owned(),
-        num_embeddings: 10_000,
-        dim,
-        optimizer: Optimizer::Sgd,
-        learning_rate: 0.5,
-        epsilon: 0.0,
-        initial_accumulator: 0.0,
-    }
-}
-
-fn get(client: &Client, table: TableTag, keys: &[u64], dim: usize) -> Vec<f32> {
-    let mut rows = vec![-1.0_f32; keys.len() * dim];
-    let target = Target::Memory { rows: rows.as_mut_ptr(), capacity: rows.len() };
-    // SAFETY: what the request points to outlives the call, which returns when it is over.
-    unsafe { client.call(&Request::Get { table, keys, target }) }.expect("a GET");
-    rows
-}
-
-fn put(client: &Client, table: TableTag, keys: &[u64], rows: &[f32]) {
-    let rows = Rows::Flat { rows: rows.as_ptr(), count: rows.len() };
-    // SAFETY: what the request points to outlives the call, which returns when it is over.
-    unsafe { client.call(&Request::Put { table, keys, rows }) }.expect("a PUT");
-}
-
-fn value(key: u64, column: usize) -> f32 {
-    (key * 31 + column as u64) as f32
-}
-
 fn round_trip(shards: u32, changes: &[(&str, &str)]) {
     let deployment = Deployment::start(shards, changes);
     let client = deployment.client();
     let dim = 16;
-    let table = client.init_table(&spec("t", dim)).expect("a table");
-    let dim = dim as usize;
-    let keys: Vec<u64> = (0..1000).map(|i| i * 7 % 5000).collect();
-    let rows: Vec<f32> = keys.iter().flat_map(|k| (0..dim).map(|c| value(*k, c))).collect();
-    put(&client, table, &keys, &rows);
-    assert_eq!(get(&client, table, &keys, dim), rows);
-    for key in [1_u64, 7, 4999, 123_456_789_000] {
-        let got = get(&client, table, &[key], dim);
-        let known = keys.contains(&key);
-        let expected: Vec<f32> = (0..dim).map(|c| if known { value(key, c) } else { 0.0 }).collect();
-        assert_eq!(got, expected, "key {key}");
-    }
-    let gradients = vec![2.0_f32; keys.len() * dim];
-    let flat = Rows::Flat { rows: gradients.as_ptr(), count: gradients.len() };
-    // SAFETY: what the request points to outlives the call, which returns when it is over.
-    unsafe { client.call(&Request::UpdateFlat { table, keys: &keys, gradients: flat }) }.expect("UPDATE_FLAT");
-    let pointers: Vec<*const f32> = gradients.chunks(dim).map(<[f32]>::as_ptr).collect();
-    let scattered = Rows::Scattered(&pointers);
-    // SAFETY: what the request points to outlives the call, which returns when it is over.
-    unsafe { client.call(&Request::Update { table, keys: &keys, gradients: scattered }) }.expect("UPDATE");
-    let expected: Vec<f32> = rows.iter().map(|w| w - 0.5 * 2.0 - 0.5 * 2.0).collect();
-    assert_eq!(get(&client, table, &keys, dim), expected);
+    set_read_and_train(&client, table(&client, "t", dim), dim, 1000);
     client.shutdown(std::time::Duration::from_secs(1)).expect("nothing under way");
     assert_eq!(deployment.servers.len(), shards as usize);
 }

@@ -1452,7 +1452,8 @@ reclane_status reclane_server_open(const struct reclane_options *options,
  * RECLANE_STATUS_BUSY            a callback or handler has not returned yet; the server goes on stopping
  * RECLANE_STATUS_WOULD_DEADLOCK  called from inside a callback
  * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
- * Threads: any.  Blocks: up to timeout_ms.
+ * Threads: any.  Blocks: up to timeout_ms, whatever clients do; a goodbye and a scraper of the metrics
+ * port that is being answered may take a second more.
  */
 reclane_status reclane_server_stop(struct reclane_server *server,
                                    uint64_t timeout_ms,

@@ -225,6 +225,24 @@ private:
     Raw* raw_ = nullptr;
 };
 
+// A text of unknown length from `call(buffer, capacity, length*, error*)`.
+template <class Call>
+Result<std::string> text_of(Call&& call) {
+    Result<std::string> result;
+    std::size_t length = 0;
+    std::string& text = result.place();
+    // Numbers grow between two calls: a little room more than was asked for.
+    for (int attempt = 0; attempt < 4; ++attempt) {
+        text.resize(length + 64);
+        const Status status = call(text.data(), text.size(), &length, result.out());
+        result.settle(status);
+        if (status != RECLANE_STATUS_BUFFER_TOO_SMALL)
+            break;
+    }
+    text.resize(length);
+    return result;
+}
+
 }  // namespace detail
 
 // reclane_version()
@@ -292,43 +310,11 @@ public:
     }
     // reclane_options_get()
     Result<std::string> get(const std::string& name) const {
-        Result<std::string> result;
-        std::size_t length = 63;
-        std::string& text = result.place();
-        for (int attempt = 0; attempt < 2; ++attempt) {
-            text.resize(length);
-            const Status status =
-                reclane_options_get(raw(), name.c_str(), text.data(), length + 1, &length, result.out());
-            result.settle(status);
-            if (status != RECLANE_STATUS_BUFFER_TOO_SMALL)
-                break;
-        }
-        text.resize(result.ok() ? length : 0);
-        return result;
+        return detail::text_of([&](char* buffer, std::size_t capacity, std::size_t* length, reclane_error* error) {
+            return reclane_options_get(raw(), name.c_str(), buffer, capacity, length, error);
+        });
     }
 };
-
-namespace detail {
-
-// A text of unknown length from `call(buffer, capacity, length*, error*)`.
-template <class Call>
-Result<std::string> text_of(Call&& call) {
-    Result<std::string> result;
-    std::size_t length = 0;
-    std::string& text = result.place();
-    // Numbers grow between two calls: a little room more than was asked for.
-    for (int attempt = 0; attempt < 4; ++attempt) {
-        text.resize(length + 64);
-        const Status status = call(text.data(), text.size(), &length, result.out());
-        result.settle(status);
-        if (status != RECLANE_STATUS_BUFFER_TOO_SMALL)
-            break;
-    }
-    text.resize(length);
-    return result;
-}
-
-}  // namespace detail
 
 // How often to take a checkpoint.
 struct CheckpointAdvice {

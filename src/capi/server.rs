@@ -93,7 +93,8 @@ pub unsafe extern "C" fn reclane_server_open(
 /// RECLANE_STATUS_BUSY            a callback or handler has not returned yet; the server goes on stopping
 /// RECLANE_STATUS_WOULD_DEADLOCK  called from inside a callback
 /// RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
-/// Threads: any.  Blocks: up to timeout_ms.
+/// Threads: any.  Blocks: up to timeout_ms, whatever clients do; a goodbye and a scraper of the metrics
+/// port that is being answered may take a second more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reclane_server_stop(
     server: *mut reclane_server,

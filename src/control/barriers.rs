@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::limits::{BARRIERS_MAX, RELEASED_CALLS_MAX};
+use super::limits::{BARRIERS_MAX, BARRIERS_PER_MEMBER_MAX, RELEASED_CALLS_MAX};
 use super::refusal::{Reason, Refusal};
 use super::types::Peer;
 use crate::error::Status;
@@ -57,12 +57,8 @@ impl Barriers {
         deadline: Tick,
     ) -> Result<Arrival, Refusal> {
         self.settle_failed(now, name, peer)?;
-        if !self.by_name.contains_key(name) && self.by_name.len() >= BARRIERS_MAX {
-            self.by_name.retain(|_, barrier| barrier.failed.is_none() || barrier.until > now);
-            if self.by_name.len() >= BARRIERS_MAX {
-                let message = format!("barrier '{name}' cannot start: {BARRIERS_MAX} barriers are under way already");
-                return Err(Refusal::new(Status::ResourceLimit, Reason::TooMany, message));
-            }
+        if !self.by_name.contains_key(name) {
+            self.make_room(now, name, peer)?;
         }
         let barrier = self.by_name.entry(name.to_string()).or_insert_with(|| Barrier {
             participants,
@@ -84,6 +80,26 @@ impl Barriers {
         }
         self.by_name.remove(name);
         Ok(Arrival::Release)
+    }
+
+    /// Room for one more that `peer` begins. Failed ones are kept as a courtesy: where room is short, those go first that
+    /// nobody may come to any more, then all.
+    fn make_room(&mut self, now: Tick, name: &str, peer: Peer) -> Result<(), Refusal> {
+        let full = |message: String| Err(Refusal::new(Status::ResourceLimit, Reason::TooMany, message));
+        let own = self.by_name.values().filter(|barrier| barrier.arrived.contains_key(&peer)).count();
+        if own >= BARRIERS_PER_MEMBER_MAX {
+            return full(format!("barrier '{name}' cannot start: {peer} waits at {BARRIERS_PER_MEMBER_MAX} already"));
+        }
+        if self.by_name.len() >= BARRIERS_MAX {
+            self.by_name.retain(|_, barrier| barrier.failed.is_none() || barrier.until > now);
+        }
+        if self.by_name.len() >= BARRIERS_MAX {
+            self.by_name.retain(|_, barrier| barrier.failed.is_none());
+        }
+        if self.by_name.len() >= BARRIERS_MAX {
+            return full(format!("barrier '{name}' cannot start: {BARRIERS_MAX} barriers are under way already"));
+        }
+        Ok(())
     }
 
     /// Tells a failed barrier's participant why, once; a second call of the same member begins a new round.

@@ -5,7 +5,7 @@ use super::driver::{self, publish_message};
 use super::events::Slot;
 use super::health::HealthReport;
 use super::identity::check_name;
-use super::limits::{GOODBYE_TIMEOUT, OFFER_BYTES_MAX, WAIT_MAX};
+use super::limits::{ANSWER_SLACK, GOODBYE_TIMEOUT, OFFER_BYTES_MAX, WAIT_MAX};
 use super::link::{Link, Shared};
 use super::overview_codec;
 use super::runtime;
@@ -122,9 +122,9 @@ impl ControlClient {
     /// Says that this server is about to leave. It cannot become ready again.
     ///
     /// # Errors
-    /// `WrongState` on a client or a server that was never ready; `ControlPlaneUnreachable`.
+    /// `WrongState` on a client or a server that was never ready; `ControlPlaneUnreachable`, no later than `timeout`.
     pub fn draining(&self, timeout: Duration) -> Result<()> {
-        self.call(timeout, |mut stub, session, _| async move {
+        self.call_within(timeout, Duration::ZERO, |mut stub, session, _| async move {
             stub.draining(proto::DrainingRequest { session: Some(session) }).await
         })?;
         lock(&self.shared.view).set_draining();
@@ -310,6 +310,17 @@ impl ControlClient {
         drop(self);
     }
 
+    /// [`leave`](Self::leave), with no more than this time for the goodbye. Without it the others see a member that died.
+    pub fn leave_within(mut self, timeout: Duration) {
+        self.say_goodbye(timeout.min(GOODBYE_TIMEOUT));
+        self.end();
+    }
+
+    /// This member is about to leave: calls that wait for others end at once with `Closed`, and so do later ones.
+    pub fn give_up(&self) {
+        self.shared.given_up.send_replace(true);
+    }
+
     fn call<T, F>(
         &self,
         timeout: Duration,
@@ -322,22 +333,45 @@ impl ControlClient {
         T: Send + 'static,
         F: Future<Output = core::result::Result<tonic::Response<T>, tonic::Status>> + Send,
     {
+        self.call_within(timeout, ANSWER_SLACK, rpc)
+    }
+
+    fn call_within<T, F>(
+        &self,
+        timeout: Duration,
+        slack: Duration,
+        rpc: impl Fn(proto::control_client::ControlClient<tonic::transport::Channel>, proto::Session, Duration) -> F
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = core::result::Result<tonic::Response<T>, tonic::Status>> + Send,
+    {
         let deadline: Tick = time::now().after(timeout.min(WAIT_MAX));
         let shared = self.shared.clone();
         let (slot, filler) = Slot::new();
-        self.handle.spawn(async move { filler.fill(shared.call(deadline, rpc).await) });
+        self.handle.spawn(async move {
+            let mut given_up = shared.given_up.subscribe();
+            tokio::select! {
+                answer = shared.call(deadline, slack, rpc) => filler.fill(answer),
+                // The sender lives as long as `shared`.
+                _ = given_up.wait_for(|over| *over) => {}
+            }
+        });
         slot.wait().unwrap_or_else(|| Err(Error::new(Status::Closed, "this member has left the deployment")))
     }
 
     /// One attempt: when it fails, the stream breaks in a moment and the others see a death instead.
-    fn say_goodbye(&self) {
+    fn say_goodbye(&self, timeout: Duration) {
         // Relaxed: only a hint for the control thread.
         self.shared.leaving.store(true, Ordering::Relaxed);
         let Link::Up(mut up) = self.shared.link.borrow().clone() else { return };
         let (slot, filler) = Slot::new();
         self.handle.spawn(async move {
             let goodbye = up.stub.leave(proto::LeaveRequest { session: Some(up.session) });
-            filler.fill(tokio::time::timeout(GOODBYE_TIMEOUT, goodbye).await.is_ok_and(|answer| answer.is_ok()));
+            filler.fill(tokio::time::timeout(timeout, goodbye).await.is_ok_and(|answer| answer.is_ok()));
         });
         if slot.wait() != Some(true) {
             crate::event!(
@@ -372,7 +406,7 @@ impl ControlClient {
 impl Drop for ControlClient {
     fn drop(&mut self) {
         if self.thread.is_some() {
-            self.say_goodbye();
+            self.say_goodbye(GOODBYE_TIMEOUT);
             self.end();
         }
     }

@@ -4,7 +4,7 @@ use super::health::{Health, HealthReport};
 use super::limits::WAIT_MAX;
 use super::messages::{Notice, SessionId};
 use super::refusal::{Reason, Refusal};
-use super::secret::Secret;
+use super::secret::{Proof, Secret};
 use super::types::{Identity, Member, Peer, Role};
 use crate::error::Status;
 use crate::ids::{ClientId, Epoch, Incarnation, ShardId};
@@ -61,7 +61,7 @@ pub(super) fn session(message: Option<proto::Session>) -> Result<(SessionId, Inc
     Ok((SessionId(message.id), incarnation(&message.incarnation)?))
 }
 
-pub(super) fn join_message(identity: &Identity, member: &Member, role: Role) -> proto::JoinRequest {
+pub(super) fn join_message(identity: &Identity, member: &Member, role: Role, proof: Proof) -> proto::JoinRequest {
     let role = match role {
         Role::Server(shard) => proto::join_request::Role::Server(shard.0),
         Role::Client(Some(client)) => proto::join_request::Role::Client(client.0),
@@ -80,10 +80,11 @@ pub(super) fn join_message(identity: &Identity, member: &Member, role: Role) -> 
         incarnation: incarnation_bytes(member.incarnation),
         pid: member.pid,
         host: member.host.clone(),
+        proof: proof.0.to_vec(),
     }
 }
 
-pub(super) fn join(message: proto::JoinRequest) -> Result<(Identity, Member), Refusal> {
+pub(super) fn join(message: proto::JoinRequest) -> Result<(Identity, Member, Proof), Refusal> {
     let identity = message.identity.ok_or_else(|| malformed("the identity is missing"))?;
     let role = match message.role {
         Some(proto::join_request::Role::Server(shard)) => Role::Server(ShardId(shard)),
@@ -100,7 +101,8 @@ pub(super) fn join(message: proto::JoinRequest) -> Result<(Identity, Member), Re
         layout: identity.layout,
         secret: Secret::received(identity.token).ok_or_else(|| malformed("the token is too long"))?,
     };
-    Ok((identity, member))
+    let proof = message.proof.try_into().map_err(|_| malformed("a proof has 16 bytes"))?;
+    Ok((identity, member, Proof(proof)))
 }
 
 pub(super) fn notice_message(notice: Notice) -> proto::JoinReply {

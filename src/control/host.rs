@@ -4,12 +4,13 @@ use super::health::Thresholds;
 use super::hub::Hub;
 use super::identity::check_bounds;
 use super::incoming::Incoming;
-use super::limits::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, WAITS_PER_MEMBER_MAX};
+use super::limits::{HELLO_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, WAITS_PER_MEMBER_MAX};
 use super::runtime;
+use super::secret::random;
 use super::service::Service;
 use super::session::Plane;
 use super::types::Identity;
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
 use crate::ids::Incarnation;
 use std::net::TcpListener;
 use std::thread::JoinHandle;
@@ -42,10 +43,8 @@ impl ControlPlane {
     /// As [`serve`](Self::serve).
     pub fn serve_watching(host: &str, port: u16, identity: &Identity, thresholds: Thresholds) -> Result<ControlPlane> {
         check_bounds(identity).map_err(|refusal| refusal.into_error())?;
-        let mut life = [0; 16];
-        getrandom::fill(&mut life)
-            .map_err(|source| Error::new(Status::OsError, format!("the system gives no random bytes: {source}")))?;
-        let life = Incarnation(u128::from_ne_bytes(life));
+        let life = Incarnation(u128::from_ne_bytes(random()?));
+        let plane = Plane::new(identity.clone(), life).with_thresholds(thresholds).with_session_key(random()?);
         let listener = bind(host, port)?;
         let local = listener.local_addr().map_err(|source| cannot_listen(host, port, &source))?;
         let runtime = runtime::event_loop(THREAD_NAME)?;
@@ -53,7 +52,7 @@ impl ControlPlane {
             let _inside = runtime.enter();
             tokio::net::TcpListener::from_std(listener).map_err(|source| cannot_listen(host, port, &source))?
         };
-        let hub = Hub::new(Plane::new(identity.clone(), life).with_thresholds(thresholds));
+        let hub = Hub::new(plane);
         let (stop, stopped) = oneshot::channel();
         let thread = crate::thread::start(THREAD_NAME, move || {
             runtime.block_on(async {
@@ -103,7 +102,7 @@ async fn serve(hub: crate::sync::Arc<Hub>, listener: tokio::net::TcpListener, li
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         // Each waiting call is a stream; the join and short calls come on top.
         .max_concurrent_streams(u32::try_from(WAITS_PER_MEMBER_MAX).unwrap_or(u32::MAX).saturating_add(64))
-        .serve_with_incoming(Service::server(hub.clone(), life), Incoming::new(listener));
+        .serve_with_incoming(Service::server(hub.clone(), life), Incoming::new(listener, HELLO_TIMEOUT));
     tokio::select! {
         outcome = server => {
             if let Err(error) = outcome {

@@ -1,6 +1,6 @@
-//! Connections from outside: bounded in number, closed when they say nothing, and no error of one ends the others.
+//! Connections from outside: bounded in number, closed when they do not come to the point, and no error of one ends the others.
 
-use super::limits::{CONNECTIONS_MAX, FIRST_BYTE_TIMEOUT};
+use super::limits::{CONNECTIONS_MAX, HELLO_BYTES};
 use crate::sync::{Arc, AtomicUsize, Ordering};
 use core::future::Future;
 use core::pin::Pin;
@@ -22,11 +22,13 @@ pub(super) struct Incoming {
     listener: TcpListener,
     live: Arc<AtomicUsize>,
     pause: Option<Pin<Box<Sleep>>>,
+    hello_timeout: Duration,
 }
 
 impl Incoming {
-    pub(super) fn new(listener: TcpListener) -> Incoming {
-        Incoming { listener, live: Arc::default(), pause: None }
+    /// `hello_timeout`: how long a connection has for its first words.
+    pub(super) fn new(listener: TcpListener, hello_timeout: Duration) -> Incoming {
+        Incoming { listener, live: Arc::default(), pause: None, hello_timeout }
     }
 }
 
@@ -53,8 +55,8 @@ impl Stream for Incoming {
                     // Answers are small and awaited: they must not wait for more bytes. Slower without, not wrong.
                     drop(stream.set_nodelay(true));
                     self.live.fetch_add(1, Ordering::Relaxed);
-                    let first = Some(Box::pin(sleep(FIRST_BYTE_TIMEOUT)));
-                    return Poll::Ready(Some(Ok(Connection { stream, live: self.live.clone(), first })));
+                    let hello = Some((HELLO_BYTES, Box::pin(sleep(self.hello_timeout))));
+                    return Poll::Ready(Some(Ok(Connection { stream, live: self.live.clone(), hello })));
                 }
                 Err(error) => {
                     crate::event!(crate::observe::Level::WARN, crate::observe::events::CONTROL_ACCEPT_FAILED, %error, "trying again");
@@ -70,8 +72,8 @@ impl Stream for Incoming {
 pub(super) struct Connection {
     stream: TcpStream,
     live: Arc<AtomicUsize>,
-    /// Runs until the first byte has come.
-    first: Option<Pin<Box<Sleep>>>,
+    /// What is still to come of the first words, and until when.
+    hello: Option<(usize, Pin<Box<Sleep>>)>,
 }
 
 impl Drop for Connection {
@@ -87,19 +89,18 @@ impl Connected for Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match Pin::new(&mut self.stream).poll_read(cx, buffer) {
-            Poll::Ready(outcome) => {
-                self.first = None;
-                Poll::Ready(outcome)
-            }
-            Poll::Pending => match &mut self.first {
-                Some(first) => {
-                    ready!(first.as_mut().poll(cx));
-                    Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-                }
-                None => Poll::Pending,
-            },
+        let before = buffer.filled().len();
+        let outcome = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let Some((missing, late)) = &mut self.hello else { return outcome };
+        if outcome.is_pending() {
+            ready!(late.as_mut().poll(cx));
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
+        *missing = missing.saturating_sub(buffer.filled().len() - before);
+        if *missing == 0 {
+            self.hello = None;
+        }
+        outcome
     }
 }
 
@@ -126,5 +127,44 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use tokio::io::AsyncReadExt;
+    use tokio_stream::StreamExt;
+
+    #[test]
+    fn who_does_not_come_to_the_point_is_hung_up_on() {
+        let runtime = super::super::runtime::event_loop("t").unwrap();
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.block_on(async {
+            let mut incoming = Incoming::new(TcpListener::from_std(listener).unwrap(), Duration::from_millis(50));
+            let mut read = async |words: &[u8], then: &[u8]| {
+                let mut client = std::net::TcpStream::connect(address).unwrap();
+                client.write_all(words).unwrap();
+                let mut connection = incoming.next().await.unwrap().unwrap();
+                let mut seen = vec![0; words.len()];
+                connection.read_exact(&mut seen).await.unwrap();
+                assert_eq!(seen, words);
+                if !then.is_empty() {
+                    // Long after the time for the first words.
+                    sleep(Duration::from_millis(200)).await;
+                    client.write_all(then).unwrap();
+                }
+                (connection.read_u8().await.map_err(|error| error.kind()), client)
+            };
+            for silent in [&b""[..], b"P", &[1; HELLO_BYTES - 1]] {
+                let (outcome, mut client) = read(silent, b"").await;
+                assert_eq!(outcome, Err(io::ErrorKind::TimedOut));
+                assert_eq!(client.read(&mut [0]).unwrap(), 0);
+            }
+            assert_eq!(read(&[1; HELLO_BYTES], b"x").await.0, Ok(b'x'));
+        });
     }
 }

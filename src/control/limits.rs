@@ -22,6 +22,8 @@ pub const NAME_BYTES_MAX: usize = 256;
 pub const LAYOUT_BYTES_MAX: usize = 16 * 1024;
 /// Barriers under way, failed ones included.
 pub const BARRIERS_MAX: usize = 1024;
+/// Barriers at which one member waits: nobody can take all of them.
+pub const BARRIERS_PER_MEMBER_MAX: usize = 64;
 /// Calls of one member that wait at the same time.
 pub const WAITS_PER_MEMBER_MAX: usize = 1024;
 /// Joins that wait to see whether the holder of their id is still alive.
@@ -57,8 +59,11 @@ pub const DUPLICATE_GRACE: Duration = Duration::from_millis(250);
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 /// A ping must be answered within this time.
 pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(6);
-/// A connection that says nothing for this long after it was accepted is closed: it holds a descriptor.
-pub const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection that has not said what every client says first for this long after it was accepted is closed: it holds a
+/// descriptor, and is not pinged yet.
+pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// That is HTTP/2's preface and the head of a frame.
+pub const HELLO_BYTES: usize = 24 + 9;
 /// First pause between attempts to reach the control plane.
 pub const RETRY_FIRST: Duration = Duration::from_millis(10);
 /// Longest pause while a process starts: start-up should not wait long for a control plane that has just come up.

@@ -2,10 +2,9 @@
 
 use super::codec::{self, proto};
 use super::events::Events;
-use super::limits::{
-    ANSWER_SLACK, CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, RETRY_FIRST, RETRY_JOINING_MAX,
-};
+use super::limits::{CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, RETRY_FIRST, RETRY_JOINING_MAX};
 use super::refusal::{Reason, Refusal};
+use super::secret::Proof;
 use super::types::{Identity, Member, Peer, Role};
 use super::view::View;
 use crate::error::{Error, Result, Status};
@@ -58,6 +57,7 @@ pub(super) struct Shared {
     pub(super) address: String,
     identity: Identity,
     member: Member,
+    proof: Proof,
     pub(super) view: Mutex<View>,
     pub(super) events: Events,
     pub(super) link: watch::Sender<Link>,
@@ -65,6 +65,8 @@ pub(super) struct Shared {
     pub(super) leaving: AtomicBool,
     /// How often a server reports that it lives.
     pub(super) beat: watch::Sender<Option<Duration>>,
+    /// Calls are not waited for any more.
+    pub(super) given_up: watch::Sender<bool>,
 }
 
 impl Shared {
@@ -85,12 +87,14 @@ impl Shared {
             address,
             identity: identity.clone(),
             member: member.clone(),
+            proof: Proof::fresh()?,
             view: Mutex::default(),
             events: Events::default(),
             link: watch::Sender::new(Link::Down(Failure::Unreachable("not joined yet".to_string()))),
             next_call: AtomicU64::new(1),
             leaving: AtomicBool::new(false),
             beat: watch::Sender::new(None),
+            given_up: watch::Sender::new(false),
         })
     }
 
@@ -127,7 +131,7 @@ impl Shared {
     pub(super) async fn join(&self, role: Role) -> core::result::Result<Joined, Failure> {
         let channel = self.endpoint.connect().await.map_err(|error| Failure::Unreachable(chain(&error)))?;
         let mut stub = Stub::new(channel);
-        let request = codec::join_message(&self.identity, &self.member, role);
+        let request = codec::join_message(&self.identity, &self.member, role, self.proof);
         let mut stream = stub.join(request).await.map_err(|status| failure(&status))?.into_inner();
         let first = stream.message().await.map_err(|status| failure(&status))?;
         let Some(proto::JoinReply { kind: Some(proto::join_reply::Kind::Joined(joined)) }) = first else {
@@ -140,10 +144,12 @@ impl Shared {
         Ok(Joined { up, stream, me, life })
     }
 
-    /// Makes one call, again when the session changes under it. `rpc` gets what is left of the time.
+    /// Makes one call, again when the session changes under it. `rpc` gets what is left of the time; its answer may be
+    /// late by `slack`.
     pub(super) async fn call<T, F>(
         &self,
         deadline: Tick,
+        slack: Duration,
         rpc: impl Fn(Stub<Channel>, proto::Session, Duration) -> F,
     ) -> Result<T>
     where
@@ -158,7 +164,7 @@ impl Shared {
                 Link::Down(Failure::Unreachable(reason)) => reason,
                 Link::Up(up) => {
                     let answer = rpc(up.stub, up.session, deadline.remaining());
-                    match tokio::time::timeout(deadline.after(ANSWER_SLACK).remaining(), answer).await {
+                    match tokio::time::timeout(deadline.after(slack).remaining(), answer).await {
                         Ok(Ok(answer)) => return Ok(answer.into_inner()),
                         Ok(Err(status)) => match failure(&status) {
                             Failure::Refused(refusal) => return Err(refusal.into_error()),

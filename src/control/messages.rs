@@ -5,6 +5,7 @@
 use super::health::{Health, HealthReport};
 use super::overview::{Observer, Overview};
 use super::refusal::Refusal;
+use super::secret::Proof;
 use super::types::{Identity, Member, Peer};
 use crate::ids::{Incarnation, ShardId};
 use crate::sync::Arc;
@@ -29,6 +30,8 @@ pub enum Input {
         identity: Identity,
         /// Who it is.
         member: Member,
+        /// That it is who it was, should its name be taken.
+        proof: Proof,
     },
     /// A member calls.
     Ask {

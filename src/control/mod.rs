@@ -48,6 +48,6 @@ pub use health::{Health, HealthReport, Thresholds};
 pub use host::ControlPlane;
 pub use reach::{Spectator, probe};
 pub use refusal::{Reason, Refusal};
-pub use secret::Secret;
+pub use secret::{Proof, Secret};
 pub use session::Plane;
 pub use types::{Event, Identity, Member, Peer, Role};

@@ -223,6 +223,7 @@ impl Plane {
 mod tests {
     use super::*;
     use crate::control::messages::{Action, Ask, Input};
+    use crate::control::secret::Proof;
     use crate::control::types::{Identity, Member, Role};
     use crate::ids::{Epoch, ShardId};
 
@@ -239,7 +240,7 @@ mod tests {
         };
         let mut plane = Plane::new(identity.clone(), Incarnation(1));
         let member = Member { role: Role::Server(ShardId(1)), incarnation: LIFE, pid: 4711, host: "h".into() };
-        plane.handle(Tick(0), Input::Join { ticket: Ticket(1), identity, member });
+        plane.handle(Tick(0), Input::Join { ticket: Ticket(1), identity, member, proof: Proof::default() });
         plane
     }
 

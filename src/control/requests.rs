@@ -298,7 +298,7 @@ impl Plane {
         let waited_ms = wait.deadline.since_ns(wait.since).div_ceil(1_000_000);
         let message = match &wait.want {
             Want::Join(join) => {
-                let (_, member) = &**join;
+                let (_, member, _) = &**join;
                 let Key::Name(peer) = wait.key else { return Refusal::unknown_session() };
                 let mut refusal = self.duplicate(peer);
                 refusal.message.push_str(&format!(" (asked by pid {} on {})", member.pid, member.host));

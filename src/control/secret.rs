@@ -1,12 +1,44 @@
 //! The secret that all members of a deployment share, when they have one.
 //!
 //! It is read from a file, so that it stands in no flag, environment or process list, and is shown by nothing: not by
-//! messages, events or `Debug`. Who joins must hold it; what a member may do afterwards hangs on its session, which is a
-//! number of its incarnation's own. It travels as it is: who can read the network between members can read it.
+//! messages, events or `Debug`. Who joins must hold it; what a member may do afterwards hangs on its session, whose number
+//! nobody else is told or can guess. It travels as it is: who can read the network between members can read it.
 
 use crate::error::{Error, Result, Status};
 use core::fmt;
 use std::io::Read;
+
+/// What a member shows when it joins again under its name. Incarnations are told to everybody; this is told to the control
+/// plane alone.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Proof(pub [u8; 16]);
+
+impl fmt::Debug for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Proof(..)")
+    }
+}
+
+impl Proof {
+    /// A fresh one.
+    ///
+    /// # Errors
+    /// `OsError` when the system gives no random bytes.
+    pub fn fresh() -> Result<Proof> {
+        random().map(Proof)
+    }
+}
+
+/// Random bytes.
+///
+/// # Errors
+/// `OsError` when the system gives none.
+pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes)
+        .map_err(|source| Error::new(Status::OsError, format!("the system gives no random bytes: {source}")))?;
+    Ok(bytes)
+}
 
 /// A shared secret, or none.
 #[derive(Clone, Default)]

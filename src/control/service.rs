@@ -81,8 +81,8 @@ impl Control for Service {
 
     async fn join(&self, request: Request<proto::JoinRequest>) -> Call<Notices> {
         let from = request.remote_addr();
-        let (identity, member) = formed(codec::join(request.into_inner()))?;
-        let reply = self.hub.call(|ticket| Input::Join { ticket, identity, member }).await;
+        let (identity, member, proof) = formed(codec::join(request.into_inner()))?;
+        let reply = self.hub.call(|ticket| Input::Join { ticket, identity, member, proof }).await;
         if let Some(Reply { answer: Answer::Refused(refusal), .. }) = &reply
             && refusal.reason == Reason::Token
         {

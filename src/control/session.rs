@@ -17,6 +17,7 @@ use super::offers::Offers;
 use super::overview::History;
 use super::refusal::{Reason, Refusal};
 use super::requests::Call;
+use super::secret::Proof;
 use super::types::{Identity, Member, Peer, Role};
 use super::waits::{Key, Wait, Waits, Want};
 use crate::error::Status;
@@ -37,6 +38,7 @@ pub(super) enum State {
 pub(super) struct Entry {
     pub(super) peer: Peer,
     pub(super) incarnation: Incarnation,
+    proof: Proof,
     pub(super) pid: u32,
     pub(super) host: String,
     pub(super) state: State,
@@ -52,6 +54,7 @@ pub struct Plane {
     pub(super) identity: Identity,
     first_number: u32,
     next_session: u64,
+    session_key: Option<[u8; 32]>,
     pub(super) sessions: BTreeMap<SessionId, Entry>,
     pub(super) names: BTreeMap<Peer, SessionId>,
     pub(super) offers: Offers,
@@ -77,6 +80,7 @@ impl Plane {
             identity,
             first_number: page * CLIENTS_MAX,
             next_session: 1,
+            session_key: None,
             sessions: BTreeMap::new(),
             names: BTreeMap::new(),
             offers: Offers::default(),
@@ -96,6 +100,13 @@ impl Plane {
         self
     }
 
+    /// Numbers its sessions by a random key, so that none can be told from another.
+    #[must_use]
+    pub fn with_session_key(mut self, key: [u8; 32]) -> Plane {
+        self.session_key = Some(key);
+        self
+    }
+
     /// Tells everybody what has become of servers' health.
     pub(super) fn tell_health(&mut self, changes: impl IntoIterator<Item = Change>) {
         for (shard, incarnation, health) in changes {
@@ -112,7 +123,7 @@ impl Plane {
         }
         self.expire(now);
         match input {
-            Input::Join { ticket, identity, member } => self.join(now, ticket, identity, member),
+            Input::Join { ticket, identity, member, proof } => self.join(now, ticket, (identity, member, proof)),
             Input::Ask { ticket, session, incarnation, ask, deadline } => {
                 match self.sessions.get(&session).filter(|entry| entry.incarnation == incarnation) {
                     Some(entry) => {
@@ -144,7 +155,7 @@ impl Plane {
         [self.waits.next_deadline(), self.beats.next_deadline()].into_iter().flatten().min()
     }
 
-    fn join(&mut self, now: Tick, ticket: Ticket, identity: Identity, member: Member) {
+    fn join(&mut self, now: Tick, ticket: Ticket, (identity, member, proof): (Identity, Member, Proof)) {
         if let Err(refusal) = check_member(&self.identity, &identity, &member) {
             return self.refuse(ticket, refusal);
         }
@@ -157,13 +168,15 @@ impl Plane {
             },
         };
         let Some(holder) = self.names.get(&peer).copied() else {
-            return self.admit(ticket, peer, member);
+            return self.admit(ticket, peer, member, proof);
         };
-        if self.sessions.get(&holder).is_some_and(|entry| entry.incarnation == member.incarnation) {
+        // Everybody knows its incarnation; that it is the same process, only the process itself can show.
+        let is_same = |entry: &Entry| entry.incarnation == member.incarnation && entry.proof == proof;
+        if self.sessions.get(&holder).is_some_and(is_same) {
             return self.replace(ticket, peer, holder);
         }
         let deadline = now.after(DUPLICATE_GRACE);
-        let want = Want::Join(Box::new((identity, member)));
+        let want = Want::Join(Box::new((identity, member, proof)));
         let key = Key::Name(peer);
         if self.waits.joins() >= CONTENDERS_MAX {
             let refusal = self.duplicate(peer);
@@ -178,14 +191,14 @@ impl Plane {
             .find(|client| !self.names.contains_key(&Peer::Client(*client)))
     }
 
-    fn admit(&mut self, ticket: Ticket, peer: Peer, member: Member) {
+    fn admit(&mut self, ticket: Ticket, peer: Peer, member: Member, proof: Proof) {
         let clients = self.names.range(Peer::Client(ClientId(0))..).count();
         if matches!(peer, Peer::Client(_)) && clients >= CLIENTS_MAX as usize {
             return self.refuse(ticket, too_many_clients());
         }
         let incarnation = member.incarnation;
         let (pid, host, state) = (member.pid, member.host, State::Joined);
-        let entry = Entry { peer, incarnation, pid, host, state, report: None, is_asked: false };
+        let entry = Entry { peer, incarnation, proof, pid, host, state, report: None, is_asked: false };
         self.offers.keep_for(peer, incarnation);
         self.tell_others(peer, Notice::MemberJoined { peer, incarnation });
         self.open(ticket, entry);
@@ -206,10 +219,23 @@ impl Plane {
         }
     }
 
+    /// A number that no other session has had; with a key, one that nobody can guess.
+    fn fresh_session(&mut self) -> SessionId {
+        loop {
+            let number = self.next_session;
+            self.next_session += 1;
+            let keyed = self.session_key.map(|key| blake3::keyed_hash(&key, &number.to_le_bytes()));
+            let first = keyed.and_then(|hash| hash.as_bytes().first_chunk().copied());
+            let session = SessionId(first.map_or(number, u64::from_le_bytes));
+            if !self.sessions.contains_key(&session) {
+                return session;
+            }
+        }
+    }
+
     /// Opens a session and tells it all there is.
     fn open(&mut self, ticket: Ticket, entry: Entry) {
-        let (session, me) = (SessionId(self.next_session), entry.peer);
-        self.next_session += 1;
+        let (session, me) = (self.fresh_session(), entry.peer);
         self.answer(ticket, Answer::Joined { session, me });
         for other in self.sessions.values() {
             let (peer, incarnation) = (other.peer, other.incarnation);
@@ -261,8 +287,7 @@ impl Plane {
         if let Some(contender) = self.waits.on(&Key::Name(peer)).first().copied()
             && let Some(Wait { want: Want::Join(join), .. }) = self.waits.remove(contender)
         {
-            let (identity, member) = *join;
-            self.join(now, contender, identity, member);
+            self.join(now, contender, *join);
         }
     }
 

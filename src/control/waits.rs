@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::messages::{SessionId, Ticket};
+use super::secret::Proof;
 use super::types::{Identity, Member, Peer};
 use crate::ids::{ClientId, ShardId};
 use crate::time::Tick;
@@ -31,7 +32,7 @@ pub(super) enum Want {
     /// The other participants; the number is the caller's own number of the call.
     Barrier(String, u64),
     /// To join under a name that somebody else holds.
-    Join(Box<(Identity, Member)>),
+    Join(Box<(Identity, Member, Proof)>),
 }
 
 /// A waiting call.

@@ -108,6 +108,11 @@ pub trait Fabric: Debug + Send + Sync + Sized + 'static {
         recv_cq: &Arc<Self::Cq>,
         waker: Option<&Arc<Self::Waker>>,
     ) -> Result<Self::Qp>;
+
+    /// This instance is about to end: whatever waits for a peer in [`Qp::connect`] or [`Qp::expose`] fails at once with
+    /// `ShardUnreachable`, and so does what would wait later. What is connected goes on. There is nothing to do for a
+    /// provider that waits for nobody.
+    fn give_up(&self) {}
 }
 
 /// Registered memory. Clones name the same memory, which lives until the last one is dropped.

@@ -186,11 +186,11 @@ choice! {
 choice! {
     /// Whether large memory uses huge pages.
     HugePages {
-        /// When there are any.
+        /// Transparent ones, where the kernel has them.
         Auto = "auto",
         /// Never.
         Off = "off",
-        /// Always; it is an error when there are none.
+        /// Always reserved ones; it is an error when there are none.
         On = "on",
     }
 }

@@ -170,7 +170,8 @@ option_table! {
     /// NUMA node that slots, buffers and rows of the built-in table come from, as far as it has room. `auto`: wherever they
     /// are touched first.
     numa_id: Option<u32> = Spec::optional("numa-id", 0, 1023);
-    /// Huge pages for tables and slots.
+    /// Huge pages for tables and slots. `auto`: transparent ones. `on`: reserved ones (vm.nr_hugepages); on `shm` both ends must
+    /// have it then, and trust each other: who gives such memory can take it back, which ends who touches it.
     huge_pages: HugePages = Spec::choice("huge-pages", "auto", HugePages::WORDS);
 
     /// How the rows of a GET reach the client: sent straight from the table's memory, or copied to a staging area first. `auto`: `direct_sg`.

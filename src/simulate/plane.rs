@@ -3,7 +3,7 @@
 use super::control_tick;
 use super::wires::{Letter, Wire, Wires};
 use crate::control::messages::{Action, Answer, Input, SessionId, Ticket};
-use crate::control::{Identity, Plane, Thresholds};
+use crate::control::{Identity, Plane, Proof, Thresholds};
 use crate::ids::Incarnation;
 use crate::options::Settings;
 use core::time::Duration;
@@ -52,7 +52,7 @@ impl PlaneProcess {
             Letter::Join { ask, identity, member } => {
                 self.next_ticket += 1;
                 self.calls.insert(ticket, (wire, ask));
-                Input::Join { ticket, identity: *identity, member: *member }
+                Input::Join { ticket, identity: *identity, member: *member, proof: Proof::default() }
             }
             Letter::Ask { ask, session, incarnation, what } => {
                 self.next_ticket += 1;

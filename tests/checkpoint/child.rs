@@ -1,22 +1,12 @@
 //! The roles that another process of a test can have.
 
-use crate::support::{Changes, MARK, OPTIONS, PATIENCE, ROLE, start_server};
+use crate::support::{PATIENCE, commands, role, say, start_server};
 use reclane::checkpoint::steps;
-use std::io::BufRead;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-fn say(what: impl core::fmt::Display) {
-    println!("\n{MARK}{what}");
-}
 
 /// Plays the role that the environment names; without one, nothing.
 pub fn play() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    // SAFETY: a plain system call: this process ends with its parent, whatever it is doing.
-    assert_eq!(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }, 0);
-    let options = std::env::var(OPTIONS).expect("options");
-    let split = |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let changes: Changes = options.lines().map(|line| split(line).expect("name=value")).collect();
+    let Some((role, changes)) = role() else { return };
     if let Some(step) = role.strip_prefix("server that dies at ") {
         let (label, times) = step.split_once(' ').expect("a label and how often it is passed before");
         die_at(label.to_owned(), times.parse().expect("a number"));
@@ -26,7 +16,7 @@ pub fn play() {
     }
     let server = start_server(&changes).expect("a server");
     say(server.control_plane_port().unwrap_or(0));
-    for command in std::io::stdin().lock().lines().map_while(Result::ok) {
+    for command in commands() {
         match command.as_str() {
             "updates" => say(server.stats().handled.updates),
             "repeated" => say(server.stats().handled.repeated),

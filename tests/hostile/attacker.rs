@@ -62,12 +62,29 @@ impl Joined {
     }
 
     pub fn geometry(&self) -> Geometry {
-        Geometry {
-            lanes: self.settings.qps_per_client_per_shard,
-            slots: self.settings.slots_per_qp,
-            request_payload_bytes: self.settings.request_slot_bytes,
-            response_payload_bytes: self.settings.response_slot_bytes,
-        }
+        geometry(&self.settings)
+    }
+}
+
+pub fn geometry(settings: &Settings) -> Geometry {
+    Geometry {
+        lanes: settings.qps_per_client_per_shard,
+        slots: settings.slots_per_qp,
+        request_payload_bytes: settings.request_slot_bytes,
+        response_payload_bytes: settings.response_slot_bytes,
+    }
+}
+
+/// What a process says of its end.
+pub fn offer(half: &Half, settings: &Settings, incarnation: Incarnation, scheme: Scheme) -> LaneOffer {
+    LaneOffer {
+        incarnation,
+        answers: Incarnation(0),
+        window: 0,
+        scheme: scheme as u8,
+        integrity: u8::from(settings.integrity == Integrity::Crc32c),
+        geometry: geometry(settings),
+        ends: half.ends(settings.qps_per_client_per_shard),
     }
 }
 
@@ -112,15 +129,7 @@ impl Half {
     }
 
     pub fn offer(&self, joined: &Joined, scheme: Scheme) -> LaneOffer {
-        LaneOffer {
-            incarnation: joined.incarnation,
-            answers: Incarnation(0),
-            window: 0,
-            scheme: scheme as u8,
-            integrity: u8::from(joined.settings.integrity == Integrity::Crc32c),
-            geometry: joined.geometry(),
-            ends: self.ends(joined.geometry().lanes),
-        }
+        offer(self, &joined.settings, joined.incarnation, scheme)
     }
 }
 

@@ -86,10 +86,11 @@ impl Bed {
         Bed::with_store(changes, |settings| Arc::new(reclane::engine::builtin_store(settings).expect("a store")))
     }
 
-    pub fn with_store(changes: &[(&str, &str)], store: impl FnOnce(&Settings) -> Arc<dyn Store>) -> Bed {
+    /// What a shard is started with: a name of its own, small slots.
+    pub fn options(changes: &[(&str, &str)]) -> Vec<(String, String)> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("hostile-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let mut all: Vec<(String, String)> = [
+        [
             ("rdma-namespace", name.as_str()),
             ("rdma-control-plane-port", "0"),
             ("qps-per-client-per-shard", "3"),
@@ -101,11 +102,20 @@ impl Bed {
         .iter()
         .chain(changes)
         .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
-        .collect();
+        .collect()
+    }
+
+    pub fn with_store(changes: &[(&str, &str)], store: impl FnOnce(&Settings) -> Arc<dyn Store>) -> Bed {
+        let mut all = Bed::options(changes);
         let settings = settings_of(Side::Server, &all);
         let server = Server::start(&settings, store(&settings)).expect("a server");
         all[1].1 = server.control_plane_port().expect("shard 0 has the control plane").to_string();
         Bed { server, changes: all }
+    }
+
+    /// What clients need to find it.
+    pub fn changes(&self) -> &[(String, String)] {
+        &self.changes
     }
 
     pub fn client_settings(&self) -> Settings {
@@ -122,7 +132,7 @@ impl Bed {
     }
 }
 
-fn settings_of(side: Side, changes: &[(String, String)]) -> Settings {
+pub fn settings_of(side: Side, changes: &[(String, String)]) -> Settings {
     let mut options = Options::new();
     for (name, value) in changes {
         options.set(name, value).expect("a valid option");

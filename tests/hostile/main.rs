@@ -9,4 +9,20 @@ mod attacker;
 mod bed;
 mod cases;
 mod false_server;
+mod floods;
 mod handshake;
+#[path = "../common/process.rs"]
+#[allow(dead_code)] // shared: not every test uses all of it
+mod process;
+mod stops;
+
+/// The other processes of a test.
+#[test]
+fn child() {
+    let Some((role, changes)) = process::role() else { return };
+    match role.as_str() {
+        "half a client" => stops::play(&changes),
+        "a shard with few descriptors" => floods::play(&changes),
+        other => panic!("no such role: {other}"),
+    }
+}

@@ -2,34 +2,15 @@
 //! closes that or dies.
 
 use crate::rows::Table;
-use crate::support::{Changes, MARK, OPTIONS, PATIENCE, ROLE, open_client, settings, start_server};
+use crate::support::{Changes, PATIENCE, commands, open_client, role, say, settings, start_server};
 use crate::traffic::{KINDS, keys_of, work};
 use reclane::engine::Client;
 use reclane::options::Side;
-use std::io::BufRead;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-fn say(what: impl core::fmt::Display) {
-    println!("\n{MARK}{what}");
-}
-
-fn commands() -> impl Iterator<Item = String> {
-    std::io::stdin().lock().lines().map_while(Result::ok)
-}
-
-/// Ends this process with its parent, whatever it is doing.
-fn die_with_the_parent() {
-    // SAFETY: a plain system call.
-    assert_eq!(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }, 0);
-}
 
 /// Plays the role that the environment names; without one, nothing.
 pub fn play() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    die_with_the_parent();
-    let options = std::env::var(OPTIONS).expect("options");
-    let split = |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let changes: Changes = options.lines().map(|line| split(line).expect("name=value")).collect();
+    let Some((role, changes)) = role() else { return };
     match role.as_str() {
         "server" => server(&changes),
         "worker" => worker(&changes),

@@ -2,21 +2,18 @@
 
 use reclane::engine::{Client, Server};
 use reclane::options::{Options, Settings, Side};
-use reclane::time::{Tick, now};
-use std::io::{BufRead, BufReader, Lines, Write};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use reclane::time::now;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+#[path = "../common/process.rs"]
+#[allow(dead_code)] // shared: not every test uses all of it
+mod process;
+pub use process::*;
+
 /// A test that waits this long for something hangs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-pub const ROLE: &str = "RECLANE_TEST_ROLE";
-pub const OPTIONS: &str = "RECLANE_TEST_OPTIONS";
-/// Begins each line that a child means for its parent: the test harness writes lines too.
-pub const MARK: &str = "@ ";
-
-pub type Changes = Vec<(String, String)>;
 
 pub fn settings(side: Side, changes: &[(String, String)]) -> Settings {
     let mut options = Options::new();
@@ -48,12 +45,6 @@ pub fn options(shards: u32, changes: &[(&str, &str)]) -> Changes {
     all
 }
 
-pub fn with(changes: &[(String, String)], name: &str, value: &str) -> Changes {
-    let mut all: Changes = changes.iter().filter(|(known, _)| known != name).cloned().collect();
-    all.push((name.to_owned(), value.to_owned()));
-    all
-}
-
 pub fn start_server(changes: &[(String, String)]) -> reclane::error::Result<Server> {
     let settings = settings(Side::Server, changes);
     let store = reclane::engine::builtin_store(&settings).expect("a store");
@@ -62,104 +53,6 @@ pub fn start_server(changes: &[(String, String)]) -> reclane::error::Result<Serv
 
 pub fn open_client(changes: &[(String, String)]) -> Client {
     Client::open(&settings(Side::Client, changes)).expect("a client")
-}
-
-/// Another process of the test; killed when dropped.
-pub struct Process {
-    child: std::process::Child,
-    input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
-}
-
-impl Process {
-    pub fn start(role: &str, changes: &[(String, String)]) -> Process {
-        let options: Vec<String> = changes.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["child", "--exact", "--nocapture", "--test-threads=1"])
-            .env(ROLE, role)
-            .env(OPTIONS, options.join("\n"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a process");
-        let input = child.stdin.take().expect("piped");
-        let output = BufReader::new(child.stdout.take().expect("piped")).lines();
-        Process { child, input, output }
-    }
-
-    /// The next line that the child means for us.
-    pub fn hear(&mut self) -> String {
-        for line in &mut self.output {
-            let line = line.expect("text");
-            // The harness writes the test's name without an end of line.
-            if let Some((_, said)) = line.split_once(MARK) {
-                return said.to_owned();
-            }
-        }
-        panic!("process {} ended without a word", self.pid());
-    }
-
-    pub fn tell(&mut self, command: &str) {
-        writeln!(self.input, "{command}").expect("it listens");
-    }
-
-    pub fn ask(&mut self, command: &str) -> String {
-        self.tell(command);
-        self.hear()
-    }
-
-    pub fn number(&mut self, command: &str) -> u64 {
-        self.ask(command).parse().expect("a number")
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub fn signal(&self, signal: libc::c_int) {
-        // SAFETY: a plain system call; the process is our child and was not waited for yet.
-        assert_eq!(unsafe { libc::kill(self.pid().cast_signed(), signal) }, 0);
-    }
-
-    /// SIGSTOP; returns when all of its threads stand still.
-    pub fn freeze(&self) {
-        self.signal(libc::SIGSTOP);
-        let mut status = 0;
-        // SAFETY: a plain system call; the process is our child and was not waited for yet.
-        let seen = unsafe { libc::waitpid(self.pid().cast_signed(), &raw mut status, libc::WUNTRACED) };
-        assert!(seen == self.pid().cast_signed() && libc::WIFSTOPPED(status), "process {} ended", self.pid());
-    }
-
-    pub fn thaw(&self) {
-        self.signal(libc::SIGCONT);
-    }
-
-    /// SIGKILL. Returns the moment before it.
-    pub fn kill(&mut self) -> Tick {
-        let at = now();
-        self.signal(libc::SIGKILL);
-        self.child.wait().expect("killed");
-        at
-    }
-
-    /// Waits until it ends by itself. True: by SIGKILL.
-    #[allow(dead_code)] // for tests/checkpoint, which shares this file
-    pub fn ends(&mut self) -> bool {
-        use std::os::unix::process::ExitStatusExt;
-        self.child.wait().expect("it ends").signal() == Some(libc::SIGKILL)
-    }
-
-    pub fn holdings(&self) -> Holdings {
-        Holdings::of(&self.pid().to_string())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may be dead already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// One process per shard.
@@ -201,26 +94,6 @@ impl Deployment {
         let mut worker = Process::start("worker", &all);
         assert_eq!(worker.hear(), "at work");
         worker
-    }
-}
-
-/// What a process holds.
-#[derive(Debug, PartialEq, Eq, Clone, Copy)]
-pub struct Holdings {
-    pub descriptors: usize,
-    pub shared_mappings: usize,
-    pub threads: usize,
-}
-
-impl Holdings {
-    fn of(process: &str) -> Holdings {
-        let entries = |what: &str| std::fs::read_dir(format!("/proc/{process}/{what}")).expect("procfs").count();
-        let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("procfs");
-        Holdings {
-            descriptors: entries("fd"),
-            shared_mappings: maps.lines().filter(|line| line.contains("memfd:reclane")).count(),
-            threads: entries("task"),
-        }
     }
 }
 

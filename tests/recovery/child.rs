@@ -1,25 +1,12 @@
 //! The roles that another process of a test can have.
 
 use crate::rows::Table;
-use crate::support::{Changes, MARK, OPTIONS, PATIENCE, ROLE, open_client, start_server};
-use std::io::BufRead;
-
-pub fn say(what: impl core::fmt::Display) {
-    println!("\n{MARK}{what}");
-}
-
-fn commands() -> impl Iterator<Item = String> {
-    std::io::stdin().lock().lines().map_while(Result::ok)
-}
+pub use crate::support::say;
+use crate::support::{Changes, PATIENCE, commands, open_client, role, start_server};
 
 /// Plays the role that the environment names; without one, nothing.
 pub fn play() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    // SAFETY: a plain system call: this process ends with its parent, whatever it is doing.
-    assert_eq!(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }, 0);
-    let options = std::env::var(OPTIONS).expect("options");
-    let split = |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let changes: Changes = options.lines().map(|line| split(line).expect("name=value")).collect();
+    let Some((role, changes)) = role() else { return };
     match role.as_str() {
         "server" => server(&changes),
         "client" => client(&changes),

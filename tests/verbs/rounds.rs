@@ -1,6 +1,6 @@
 //! Every operation, every way for rows to travel.
 
-use crate::support::{Deployment, get, put, rows_of, table};
+use crate::support::{Deployment, get, rows_of, set_read_and_train, table};
 use reclane::engine::{Request, Rows, Target};
 use reclane::wire::payload::Command;
 use std::time::Duration;
@@ -10,24 +10,7 @@ fn round_trip(shards: u32, changes: &[(&str, &str)]) {
     let client = deployment.client();
     let dim = 16;
     let table = table(&client, "t", dim);
-    let keys: Vec<u64> = (0..700).map(|i| i * 7 % 5000).collect();
-    let rows = rows_of(&keys, dim);
-    put(&client, table, &keys, &rows);
-    assert_eq!(get(&client, table, &keys, dim), rows);
-    for key in [0_u64, 7, 4999, 123_456_789_000] {
-        let expected = if keys.contains(&key) { rows_of(&[key], dim) } else { vec![0.0; dim] };
-        assert_eq!(get(&client, table, &[key], dim), expected, "key {key}");
-    }
-    let gradients = vec![2.0_f32; keys.len() * dim];
-    let flat = Rows::Flat { rows: gradients.as_ptr(), count: gradients.len() };
-    // SAFETY: what the request points to outlives the call, which returns when it is over.
-    unsafe { client.call(&Request::UpdateFlat { table, keys: &keys, gradients: flat }) }.expect("UPDATE_FLAT");
-    let pointers: Vec<*const f32> = gradients.chunks(dim).map(<[f32]>::as_ptr).collect();
-    let scattered = Rows::Scattered(&pointers);
-    // SAFETY: as above.
-    unsafe { client.call(&Request::Update { table, keys: &keys, gradients: scattered }) }.expect("UPDATE");
-    let expected: Vec<f32> = rows.iter().map(|row| row - 0.5 * 2.0 - 0.5 * 2.0).collect();
-    assert_eq!(get(&client, table, &keys, dim), expected);
+    let (keys, expected) = set_read_and_train(&client, table, dim, 700);
     in_place(&client, table, &keys[..40], &expected[..40 * dim]);
     buffers(&client, table, dim);
     client.command(&Command::Clear).expect("CLEAR");

@@ -1,11 +1,14 @@
 //! A deployment on the devices under test.
 
-use reclane::engine::{Client, Request, Rows, Server, Target};
-use reclane::ids::TableTag;
+use reclane::engine::{Client, Server};
 use reclane::options::{Options, Settings, Side};
 use reclane::sync::Arc;
 use reclane::sync::{AtomicU32, Ordering};
-use reclane::wire::payload::{Optimizer, TableSpec};
+
+#[path = "../common/training.rs"]
+#[allow(dead_code)] // shared: not every test uses all of it
+mod training;
+pub use training::*;
 
 pub type Changes = Vec<(String, String)>;
 
@@ -64,39 +67,4 @@ impl Deployment {
     pub fn client(&self) -> Client {
         Client::open(&settings(&self.changes, Side::Client)).expect("a client")
     }
-}
-
-pub fn table(client: &Client, name: &str, dim: usize) -> TableTag {
-    let spec = TableSpec {
-        name: name.to_owned(),
-        num_embeddings: 10_000,
-        dim: u32::try_from(dim).expect("small"),
-        optimizer: Optimizer::Sgd,
-        learning_rate: 0.5,
-        epsilon: 0.0,
-        initial_accumulator: 0.0,
-    };
-    client.init_table(&spec).expect("a table")
-}
-
-pub fn get(client: &Client, table: TableTag, keys: &[u64], dim: usize) -> Vec<f32> {
-    let mut rows = vec![-1.0_f32; keys.len() * dim];
-    let target = Target::Memory { rows: rows.as_mut_ptr(), capacity: rows.len() };
-    // SAFETY: what the request points to outlives the call, which returns when it is over.
-    unsafe { client.call(&Request::Get { table, keys, target }) }.expect("a GET");
-    rows
-}
-
-pub fn put(client: &Client, table: TableTag, keys: &[u64], rows: &[f32]) {
-    let rows = Rows::Flat { rows: rows.as_ptr(), count: rows.len() };
-    // SAFETY: what the request points to outlives the call, which returns when it is over.
-    unsafe { client.call(&Request::Put { table, keys, rows }) }.expect("a PUT");
-}
-
-pub fn value(key: u64, column: usize) -> f32 {
-    (key * 31 + column as u64) as f32
-}
-
-pub fn rows_of(keys: &[u64], dim: usize) -> Vec<f32> {
-    keys.iter().flat_map(|key| (0..dim).map(|column| value(*key, column))).collect()
 }

@@ -1,8 +1,12 @@
 //! The state machine alone: stories first, then random ones.
 
 use super::*;
-use crate::control::limits::{DUPLICATE_GRACE, OFFER_BYTES_MAX, WAITS_PER_MEMBER_MAX};
+use crate::control::limits::{
+    BARRIERS_MAX, BARRIERS_PER_MEMBER_MAX, DUPLICATE_GRACE, OFFER_BYTES_MAX, WAITS_PER_MEMBER_MAX,
+};
 use crate::control::messages::{Action, Answer, Ask, Input, Notice, SessionId, Ticket};
+use crate::control::secret::Proof;
+use crate::control::session::Plane;
 use crate::time::Tick;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,9 +82,13 @@ impl Desk {
     }
 
     fn start_join(&mut self, member: &Member) -> Ticket {
+        self.start_join_with(member, Proof::default())
+    }
+
+    fn start_join_with(&mut self, member: &Member, proof: Proof) -> Ticket {
         let ticket = self.ticket();
         let identity = identity(self.plane.identity.num_shards);
-        self.feed(Input::Join { ticket, identity, member: member.clone() });
+        self.feed(Input::Join { ticket, identity, member: member.clone(), proof });
         ticket
     }
 
@@ -253,6 +261,59 @@ fn waits_of_one_member_are_bounded() {
     assert_eq!(desk.refusal(refused).status, Status::ResourceLimit);
     desk.feed(Input::Gone(sc));
     assert!(desk.open.is_empty());
+}
+
+#[test]
+fn an_incarnation_that_everybody_knows_does_not_open_its_name() {
+    let mut desk = Desk::new(1);
+    let (victim, watcher) = (server(0), client(0));
+    let first = desk.start_join_with(&victim, Proof([7; 16]));
+    let Answer::Joined { session, .. } = desk.answers[&first] else { panic!("joins") };
+    desk.join(&watcher);
+    let thief = desk.start_join_with(&victim, Proof([8; 16]));
+    desk.pass(DUPLICATE_GRACE);
+    assert_eq!(desk.refusal(thief).reason, Reason::Duplicate);
+    let ready = desk.start(session, &victim, Ask::Ready, Duration::ZERO);
+    assert_eq!(desk.answers[&ready], Answer::Done, "the victim's session goes on");
+}
+
+#[test]
+fn session_numbers_cannot_be_told_from_each_other() {
+    let keyed = |key| Plane::new(identity(1), Incarnation(5)).with_session_key([key; 32]);
+    let sessions = |mut plane: Plane| -> Vec<u64> {
+        let joins = (0..3).map(|id| {
+            let join =
+                Input::Join { ticket: Ticket(id), identity: identity(1), member: client(9), proof: Proof::default() };
+            plane.handle(Tick::default(), join)
+        });
+        let joined = |action| match action {
+            Action::Answer(_, Answer::Joined { session, .. }) => Some(session.0),
+            _ => None,
+        };
+        joins.flatten().filter_map(joined).collect()
+    };
+    let (one, other) = (sessions(keyed(1)), sessions(keyed(2)));
+    assert!(!one.is_empty() && one[0] != other[0] && one[0] > u64::from(u32::MAX), "{one:?} {other:?}");
+}
+
+#[test]
+fn nobody_can_take_all_barriers_alive_or_dead() {
+    let mut desk = Desk::new(1);
+    let (a, b) = (server(0), client(0));
+    let (sa, sb) = (desk.join(&a), desk.join(&b));
+    // Lives that begin as many barriers as they may, each for a day, and die.
+    for life in 0..2 * BARRIERS_MAX / BARRIERS_PER_MEMBER_MAX {
+        let greedy = client(1);
+        let session = desk.join(&greedy);
+        for number in 0..=BARRIERS_PER_MEMBER_MAX as u64 {
+            let last = desk.start(session, &greedy, barrier(&format!("{life}-{number}"), 2, number), LONG);
+            assert_eq!(desk.answers.contains_key(&last), number == BARRIERS_PER_MEMBER_MAX as u64);
+        }
+        let own = desk.start(sa, &a, barrier("own", 2, life as u64), LONG);
+        desk.start(sb, &b, barrier("own", 2, life as u64), LONG);
+        assert_eq!(desk.answers[&own], Answer::Done, "life {life}");
+        desk.feed(Input::Gone(session));
+    }
 }
 
 #[test]

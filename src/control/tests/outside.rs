@@ -3,8 +3,11 @@
 use super::*;
 use crate::control::codec::{self, proto};
 use crate::control::limits::{FRAME_BYTES_MAX, OFFER_BYTES_MAX};
+use crate::control::secret::Proof;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+
+const PROOF: Proof = Proof([3; 16]);
 
 type Stub = proto::control_client::ControlClient<tonic::transport::Channel>;
 
@@ -64,17 +67,19 @@ fn malformed_calls_are_refused_as_such() {
     let plane = plane(1);
     let a = join(&plane, 1, &server(0));
     raw(&plane, async |mut stub| {
-        let good = codec::join_message(&identity(1), &client(1), Role::Client(Some(ClientId(1))));
+        let good = codec::join_message(&identity(1), &client(1), Role::Client(Some(ClientId(1))), PROOF);
         let refused = stub.join(proto::JoinRequest::default()).await;
         assert_refused(refused, Reason::Malformed, "identity");
         let refused = stub.join(proto::JoinRequest { role: None, ..good.clone() }).await;
         assert_refused(refused, Reason::Malformed, "role");
         let refused = stub.join(proto::JoinRequest { incarnation: vec![1; 15], ..good.clone() }).await;
         assert_refused(refused, Reason::Malformed, "16 bytes");
+        let refused = stub.join(proto::JoinRequest { proof: Vec::new(), ..good.clone() }).await;
+        assert_refused(refused, Reason::Malformed, "a proof has 16 bytes");
         let refused = stub.join(proto::JoinRequest { host: "h".repeat(300), ..good.clone() }).await;
         assert_refused(refused, Reason::TooLarge, "300");
         let large = Identity { layout: "l=1\n".repeat(5000), ..identity(1) };
-        let refused = stub.join(codec::join_message(&large, &client(1), Role::Client(None))).await;
+        let refused = stub.join(codec::join_message(&large, &client(1), Role::Client(None), PROOF)).await;
         assert_refused(refused, Reason::TooLarge, "20000");
         assert_refused(stub.ready(proto::ReadyRequest::default()).await, Reason::Malformed, "session");
         let session = Some(proto::Session { id: 1, incarnation: vec![7; 16] });
@@ -99,7 +104,7 @@ fn oversized_offers_are_refused_on_both_sides() {
     assert_eq!(c.get_lanes(a.me(), LONG).unwrap(), vec![5; OFFER_BYTES_MAX]);
     let liar = client(1);
     raw(&plane, async |mut stub| {
-        let request = codec::join_message(&identity(1), &liar, liar.role);
+        let request = codec::join_message(&identity(1), &liar, liar.role, PROOF);
         let mut stream = stub.join(request).await.unwrap().into_inner();
         let Some(proto::join_reply::Kind::Joined(joined)) = stream.message().await.unwrap().unwrap().kind else {
             panic!("not joined")
@@ -173,7 +178,8 @@ fn a_call_that_is_taken_back_frees_its_place() {
     let a = join(&plane, 1, &server(0));
     raw(&plane, async |mut stub| {
         let caller = client(1);
-        let mut stream = stub.join(codec::join_message(&identity(1), &caller, caller.role)).await.unwrap().into_inner();
+        let mut stream =
+            stub.join(codec::join_message(&identity(1), &caller, caller.role, PROOF)).await.unwrap().into_inner();
         let Some(proto::join_reply::Kind::Joined(joined)) = stream.message().await.unwrap().unwrap().kind else {
             panic!("not joined")
         };

@@ -9,7 +9,7 @@ use crate::error::{Error, Result, Status};
 use crate::fabric::Fabric;
 use crate::options::CheckpointSurvivors;
 use crate::rpc::Scheme;
-use crate::sync::{Arc, lock};
+use crate::sync::{Arc, Ordering, lock};
 use crate::time::now;
 use core::time::Duration;
 
@@ -28,7 +28,7 @@ pub(super) fn serve<F: Fabric>(shared: &Shared<F>, control: &ControlClient, firs
                 crate::event!(crate::observe::Level::WARN, crate::observe::events::CLIENT_REFUSED,
                     shard = shared.settings.shard_id, client = guest.client.0, error = %error);
             }
-            if !Guests::more(&guest) {
+            if !Guests::more(&guest) || shared.closing.load(Ordering::Relaxed) {
                 break;
             }
         }
@@ -36,7 +36,8 @@ pub(super) fn serve<F: Fabric>(shared: &Shared<F>, control: &ControlClient, firs
         if !shared.guests.is_here(&guest) {
             shared.mailboxes.iter().for_each(|mailbox| mailbox.drop_client(guest.client, guest.incarnation));
         }
-        next = shared.guests.next();
+        // Whoever waits for a thread now is not let in any more.
+        next = if shared.closing.load(Ordering::Relaxed) { None } else { shared.guests.next() };
     }
 }
 

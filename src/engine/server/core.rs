@@ -28,11 +28,12 @@ use std::thread::JoinHandle;
 const DRAINING_TIMEOUT: Duration = Duration::from_secs(1);
 /// Why a shard could not stop in time.
 const HANDLER_BUSY: &str = "a handler has not returned yet; call stop again";
-const GUEST_BUSY: &str =
-    "a client that was being let in does not answer and will be given up within 10 s; call stop again";
+const GUEST_BUSY: &str = "the thread that lets clients in has not ended yet; call stop again";
 const CHECKPOINT_BUSY: &str = "a checkpoint is being written; call stop again";
 /// Between two looks at threads that are asked to end.
 const STOP_LOOK: Duration = Duration::from_millis(1);
+/// The goodbye may take this long, also when the time is over.
+const GOODBYE_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
 /// What the threads of a shard share.
 #[derive(Debug)]
@@ -221,8 +222,11 @@ impl<F: Fabric> Core<F> {
         wait_for(&running.pollers, deadline, HANDLER_BUSY)?;
         running.queues.iter().for_each(|queue| queue.close());
         wait_for(&running.workers, deadline, HANDLER_BUSY)?;
-        wait_for(running.events.as_slice(), deadline, GUEST_BUSY)?;
         wait_for(&running.checkpoints, deadline, CHECKPOINT_BUSY)?;
+        // Whoever is being let in may stand still, and so may the process that has the control plane.
+        running.control.give_up();
+        self.shared.fabric.give_up();
+        wait_for(running.events.as_slice(), deadline, GUEST_BUSY)?;
         if let Some(Running { pollers, workers, events, checkpoints, post, control, .. }) = guard.take() {
             for thread in pollers.into_iter().chain(workers).chain(events).chain(checkpoints) {
                 // A panic of a thread was reported by its own hook; there is nothing left to save here.
@@ -230,7 +234,7 @@ impl<F: Fabric> Core<F> {
             }
             drop(post);
             if let Some(control) = Arc::into_inner(control) {
-                control.leave();
+                control.leave_within(deadline.remaining().max(GOODBYE_TIMEOUT_MIN));
             }
         }
         drop(guard);

@@ -2,9 +2,10 @@
 
 use super::link::{End, Flushed, Link, Parcel};
 use super::message::{MESSAGE_BYTES, Message, QpLife, Refusal};
-use super::qp::QpCore;
+use super::qp::{QpCore, unreachable};
 use super::socket::{self, EndpointName};
 use super::sys;
+use super::waker::ShmWaker;
 use crate::error::{Error, Result, Status};
 use crate::sync::{Arc, AtomicBool, AtomicU32, Mutex, Ordering, Weak, lock};
 use crate::time::{Tick, pause};
@@ -28,9 +29,11 @@ pub(super) struct Hub {
     listener: OwnedFd,
     epoll: Arc<OwnedFd>,
     wake: OwnedFd,
+    huge: bool,
     stop: AtomicBool,
     next_qp: AtomicU32,
     qps: Mutex<HashMap<u32, Weak<QpCore>>>,
+    wakers: Mutex<Vec<Weak<ShmWaker>>>,
     links: Mutex<Links>,
 }
 
@@ -38,6 +41,8 @@ pub(super) struct Hub {
 struct Links {
     all: HashMap<u64, Arc<Link>>,
     dialed: HashMap<EndpointName, Arc<Link>>,
+    /// No new ones: this side is about to end.
+    given_up: bool,
 }
 
 /// The hub and its thread. The last handle to it, always on a thread of the caller, ends the thread.
@@ -48,8 +53,8 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// Starts to listen.
-    pub(super) fn start() -> io::Result<Core> {
+    /// Starts to listen. `huge`: reserved huge pages of peers are taken.
+    pub(super) fn start(huge: bool) -> io::Result<Core> {
         let name = EndpointName(sys::random()?);
         let (listener, epoll, wake) = (socket::listen(name)?, sys::epoll()?, sys::event()?);
         sys::epoll_add(epoll.as_fd(), wake.as_raw_fd(), libc::EPOLLIN, TOKEN_WAKE)?;
@@ -59,9 +64,11 @@ impl Core {
             listener,
             epoll: Arc::new(epoll),
             wake,
+            huge,
             stop: AtomicBool::new(false),
             next_qp: AtomicU32::new(u32::from_le_bytes(sys::random()?)),
             qps: Mutex::new(HashMap::new()),
+            wakers: Mutex::default(),
             links: Mutex::new(Links::default()),
         });
         let served = Arc::clone(&hub);
@@ -84,6 +91,12 @@ impl Drop for Core {
     }
 }
 
+impl Links {
+    fn may_dial(&self) -> Result<()> {
+        if self.given_up { Err(unreachable("shm: this side is about to end")) } else { Ok(()) }
+    }
+}
+
 impl Hub {
     /// Makes a queue pair known under a number that no other living one has.
     pub(super) fn enter(&self, make: impl FnOnce(u32) -> Result<Arc<QpCore>>) -> Result<Arc<QpCore>> {
@@ -99,6 +112,13 @@ impl Hub {
         Ok(qp)
     }
 
+    /// Makes a waker known: bells that it gave out end with their links.
+    pub(super) fn keep(&self, waker: &Arc<ShmWaker>) {
+        let mut wakers = lock(&self.wakers);
+        wakers.retain(|waker| waker.strong_count() > 0);
+        wakers.push(Arc::downgrade(waker));
+    }
+
     /// Forgets a queue pair.
     pub(super) fn leave(&self, number: u32) {
         lock(&self.qps).remove(&number);
@@ -110,7 +130,11 @@ impl Hub {
 
     /// The link to another endpoint, made if there is none.
     pub(super) fn link_to(&self, name: EndpointName, until: Tick) -> Result<Arc<Link>> {
-        let known = lock(&self.links).dialed.get(&name).cloned();
+        let known = {
+            let links = lock(&self.links);
+            links.may_dial()?;
+            links.dialed.get(&name).cloned()
+        };
         if let Some(link) = known.filter(|link| !link.is_closed()) {
             return Ok(link);
         }
@@ -127,12 +151,14 @@ impl Hub {
                         return Err(failed(&error));
                     }
                     pause(Duration::from_millis(1));
+                    lock(&self.links).may_dial()?;
                 }
                 Err(error) => return Err(failed(&error)),
             }
         };
-        let link = Arc::new(Link::new(socket, &self.epoll).map_err(|error| failed(&error))?);
+        let link = Arc::new(Link::new(socket, &self.epoll, self.huge).map_err(|error| failed(&error))?);
         let mut links = lock(&self.links);
+        links.may_dial()?;
         // Another thread may have been faster: then its link serves both, and ours closes with its last reference.
         if let Some(first) = links.dialed.get(&name).filter(|first| !first.is_closed()) {
             return Ok(Arc::clone(first));
@@ -146,6 +172,13 @@ impl Hub {
             return Err(failed(&error));
         }
         Ok(link)
+    }
+
+    /// Ends what waits for a peer, here and later; what is connected goes on.
+    pub(super) fn give_up(&self) {
+        let mut links = lock(&self.links);
+        links.given_up = true;
+        links.all.values().for_each(|link| link.give_up());
     }
 
     fn serve(&self) {
@@ -191,7 +224,7 @@ impl Hub {
                     _ => return true,
                 },
             };
-            match Link::new(socket, &self.epoll) {
+            match Link::new(socket, &self.epoll, self.huge) {
                 Ok(link) => {
                     let link = Arc::new(link);
                     lock(&self.links).all.insert(link.number, Arc::clone(&link));
@@ -321,5 +354,8 @@ impl Hub {
         for qp in qps {
             qp.link_closed(link, why);
         }
+        // The queue pairs may have been told before that their peers closed, or be gone.
+        let wakers: Vec<Arc<ShmWaker>> = lock(&self.wakers).iter().filter_map(Weak::upgrade).collect();
+        wakers.iter().for_each(|waker| waker.forget_closed());
     }
 }

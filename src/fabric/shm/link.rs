@@ -110,8 +110,12 @@ pub(super) struct Link {
     /// Readable when that process ends: a child that it forked may hold its socket open.
     pub(super) process: Option<OwnedFd>,
     epoll: Arc<OwnedFd>,
+    /// Memory of the peer may be reserved huge pages.
+    huge: bool,
     /// Shared with the bells that were handed over this link: they end with it.
     pub(super) closed: Arc<AtomicBool>,
+    /// Nobody here waits for the peer any more.
+    given_up: AtomicBool,
     outbox: Mutex<VecDeque<Parcel>>,
     next_request: AtomicU64,
     pending: Mutex<HashMap<u64, Arc<Pending>>>,
@@ -142,7 +146,7 @@ pub(super) fn process_token(link: u64) -> u64 {
 
 impl Link {
     /// Takes over a connected socket, after a look at who is at the other end.
-    pub(super) fn new(socket: OwnedFd, epoll: &Arc<OwnedFd>) -> io::Result<Link> {
+    pub(super) fn new(socket: OwnedFd, epoll: &Arc<OwnedFd>, huge: bool) -> io::Result<Link> {
         let (pid, uid) = socket::peer_of(socket.as_fd())?;
         let ours = sys::user();
         if !may_connect(uid, ours) {
@@ -155,7 +159,9 @@ impl Link {
             socket,
             process: sys::process_watch(pid),
             epoll: Arc::clone(epoll),
+            huge,
             closed: Arc::new(AtomicBool::new(false)),
+            given_up: AtomicBool::new(false),
             outbox: Mutex::new(VecDeque::new()),
             next_request: AtomicU64::new(1),
             pending: Mutex::new(HashMap::new()),
@@ -260,12 +266,22 @@ impl Link {
         let pending = Arc::new(Pending::default());
         lock(&self.pending).insert(id, Arc::clone(&pending));
         self.send(Parcel::new(&build(id), fds));
-        // A link that closed before the insertion did not see this request.
-        if self.is_closed() {
+        // A link that closed before the insertion did not see this request. Relaxed: `give_up` sets its flag before it
+        // takes the lock under which the insertion was made.
+        if self.is_closed() || self.given_up.load(Ordering::Relaxed) {
             self.forget(id);
             pending.finish(End::Closed);
         }
         (id, pending)
+    }
+
+    /// Ends every request that waits, and every later one: this side is about to end.
+    pub(super) fn give_up(&self) {
+        // Relaxed: see `request`.
+        self.given_up.store(true, Ordering::Relaxed);
+        for (_, pending) in lock(&self.pending).drain() {
+            pending.finish(End::Closed);
+        }
     }
 
     /// Gives a request up.
@@ -293,7 +309,7 @@ impl Link {
 
     /// Maps memory of this link's peer; the same file with the same rights is mapped once.
     pub(super) fn map(&self, fd: &OwnedFd, bytes: usize, writable: bool) -> Result<Arc<Mapping>, String> {
-        let file = verify_peer_memory(fd.as_fd(), bytes)?;
+        let file = verify_peer_memory(fd.as_fd(), bytes, self.huge)?;
         let mut maps = lock(&self.maps);
         if let Some(known) = maps.get(&(file, writable)).and_then(Weak::upgrade)
             && known.bytes() >= bytes
@@ -325,7 +341,7 @@ impl Link {
         if !socket::is_bell(ring.as_fd()) {
             return Err("the bell's descriptor is not a socket of the expected kind".to_owned());
         }
-        let file = verify_peer_memory(page.as_fd(), BELL_BYTES)?;
+        let file = verify_peer_memory(page.as_fd(), BELL_BYTES, self.huge)?;
         if let Some(known) = lock(&self.bells).get(&file).and_then(Weak::upgrade) {
             return Ok(known);
         }
@@ -355,7 +371,7 @@ mod tests {
     fn a_peer_cannot_use_up_our_address_space() {
         let (ours, theirs) = socket::pair().expect("pair");
         let epoll = Arc::new(sys::epoll().expect("epoll"));
-        let link = Link::new(ours, &epoll).expect("link");
+        let link = Link::new(ours, &epoll, false).expect("link");
         let mut kept = Vec::new();
         for _ in 0..4 {
             let bytes = PEER_BYTES_MAX / 4;
@@ -373,7 +389,7 @@ mod tests {
     fn a_closed_link_ends_requests_before_and_after() {
         let (ours, theirs) = socket::pair().expect("pair");
         let epoll = Arc::new(sys::epoll().expect("epoll"));
-        let link = Link::new(ours, &epoll).expect("link");
+        let link = Link::new(ours, &epoll, false).expect("link");
         link.watch().expect("watch");
         let ask = |id| Message::Accepted { id };
         let (_, before) = link.request(Vec::new(), ask);
@@ -391,7 +407,7 @@ mod tests {
     fn a_peer_that_never_reads_loses_the_link_instead_of_our_memory() {
         let (ours, theirs) = socket::pair().expect("pair");
         let epoll = Arc::new(sys::epoll().expect("epoll"));
-        let link = Link::new(ours, &epoll).expect("link");
+        let link = Link::new(ours, &epoll, false).expect("link");
         link.watch().expect("watch");
         for id in 0..2 * OUTBOX_MAX as u64 {
             link.send(Parcel::new(&Message::Accepted { id }, Vec::new()));

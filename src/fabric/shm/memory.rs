@@ -116,14 +116,31 @@ pub(super) struct FileId {
     inode: u64,
 }
 
+/// Whether the file's pages are reserved huge ones. Others come back, zeroed, when a hole that was punched into them is
+/// touched; these come from a pool that may be empty by then, and the touch is a SIGBUS.
+fn is_on_reserved_huge_pages(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut about = core::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: `about` is writable.
+    sys::checked(unsafe { libc::fstatfs(fd.as_raw_fd(), about.as_mut_ptr()) })?;
+    // SAFETY: filled by the successful call.
+    Ok(unsafe { about.assume_init() }.f_type == libc::HUGETLBFS_MAGIC)
+}
+
 /// Checks memory that a peer handed over, so that touching its first `bytes` can never fault: it is a file in memory,
-/// long enough, and sealed against shrinking.
-pub(super) fn verify_peer_memory(fd: BorrowedFd<'_>, bytes: usize) -> core::result::Result<FileId, &'static str> {
+/// long enough, sealed against shrinking, and, unless `huge`, not on reserved huge pages.
+pub(super) fn verify_peer_memory(
+    fd: BorrowedFd<'_>,
+    bytes: usize,
+    huge: bool,
+) -> core::result::Result<FileId, &'static str> {
     // SAFETY: no pointers. Files that are not in memory have no seals and give an error.
     let seals = sys::checked(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })
         .map_err(|_| "the descriptor is not a sealable file in memory")?;
     if seals & SEALS_NEEDED != SEALS_NEEDED {
         return Err("the memory is not sealed against shrinking");
+    }
+    if !huge && is_on_reserved_huge_pages(fd).map_err(|_| "the memory's kind cannot be read")? {
+        return Err("the memory is on reserved huge pages, which need huge-pages=on at both ends");
     }
     let status = status_of(fd).map_err(|_| "the memory's size cannot be read")?;
     if bytes == 0 || u64::try_from(status.st_size).unwrap_or(0) < bytes as u64 {
@@ -169,23 +186,11 @@ impl ShmRegion {
             let iova = iova.unwrap_or(mapping.base().as_ptr() as u64);
             return Ok(ShmRegion(Arc::new(Owned { mapping, bytes, iova, rkey, access, shared: None })));
         }
-        let try_huge = match huge {
-            HugePages::On => true,
-            HugePages::Auto => bytes >= HUGE_PAGE_BYTES,
-            HugePages::Off => false,
-        };
-        let with_huge = if try_huge { Some(sealed_memory(bytes, true, populate)) } else { None };
-        let (fd, mapping) = match with_huge {
-            Some(Ok(memory)) => memory,
-            Some(Err(error)) if huge == HugePages::On => return Err(failed(error)),
-            _ => {
-                let (fd, mapping) = sealed_memory(bytes, false, populate && !try_huge).map_err(failed)?;
-                if try_huge {
-                    mapping.advise_huge(populate);
-                }
-                (fd, mapping)
-            }
-        };
+        let advise = huge == HugePages::Auto && bytes >= HUGE_PAGE_BYTES;
+        let (fd, mapping) = sealed_memory(bytes, huge == HugePages::On, populate && !advise).map_err(failed)?;
+        if advise {
+            mapping.advise_huge(populate);
+        }
         let shared = if access == Access::REMOTE_READ { read_only(fd.as_fd()).unwrap_or(fd) } else { fd };
         let iova = iova.unwrap_or(mapping.base().as_ptr() as u64);
         Ok(ShmRegion(Arc::new(Owned { mapping, bytes, iova, rkey, access, shared: Some(Arc::new(shared)) })))
@@ -237,19 +242,24 @@ mod tests {
     #[test]
     fn only_sealed_and_large_enough_files_in_memory_are_good() {
         let (fd, _mapping) = sealed_memory(4096, false, false).expect("memory");
-        assert!(verify_peer_memory(fd.as_fd(), 4096).is_ok());
-        assert!(verify_peer_memory(fd.as_fd(), 4097).is_err());
-        assert!(verify_peer_memory(fd.as_fd(), 0).is_err());
+        assert!(verify_peer_memory(fd.as_fd(), 4096, false).is_ok());
+        assert!(verify_peer_memory(fd.as_fd(), 4097, false).is_err());
+        assert!(verify_peer_memory(fd.as_fd(), 0, false).is_err());
         // SAFETY: the name is a NUL-terminated string.
         let unsealed =
             sys::owned(unsafe { libc::memfd_create(c"t".as_ptr(), libc::MFD_ALLOW_SEALING) }).expect("memory");
         // SAFETY: no pointers.
         sys::checked(unsafe { libc::ftruncate(unsealed.as_raw_fd(), 4096) }).expect("size");
-        assert!(verify_peer_memory(unsealed.as_fd(), 4096).is_err());
+        assert!(verify_peer_memory(unsealed.as_fd(), 4096, false).is_err());
         let file = std::fs::File::open("/proc/self/exe").expect("own program");
-        assert!(verify_peer_memory(file.as_fd(), 1).is_err());
+        assert!(verify_peer_memory(file.as_fd(), 1, false).is_err());
+        // A machine without reserved huge pages has no such memory.
+        if let Ok((huge, _mapping)) = sealed_memory(4096, true, false) {
+            assert!(verify_peer_memory(huge.as_fd(), 4096, false).expect_err("refused").contains("huge-pages=on"));
+            assert!(verify_peer_memory(huge.as_fd(), 4096, true).is_ok());
+        }
         let event = sys::event().expect("event");
-        assert!(verify_peer_memory(event.as_fd(), 1).is_err());
+        assert!(verify_peer_memory(event.as_fd(), 1, false).is_err());
     }
 
     #[test]

@@ -16,7 +16,8 @@
 //! anything, and then only what that queue pair exposes. Memory that we map of a peer is a sealed file in memory that
 //! cannot shrink, so touching it cannot fault; what a peer may only read, it gets through a read-only descriptor. A
 //! message out of form ends its link and nothing else. Not covered: a process of our own user can also attach a debugger
-//! to us; and a peer with huge pages can punch holes into its own memory and then use up the pool.
+//! to us. With `huge-pages=on` reserved huge pages of peers are taken too: a peer can punch holes into such memory, use up
+//! the pool, and so let our next touch fault. Without it they are refused.
 
 mod address;
 mod attach;
@@ -83,7 +84,7 @@ impl Shm {
         numa::check(options.numa_id)?;
         // Registers this process for barriers before the first peer can rely on them.
         fence::available();
-        let core = Core::start().map_err(|error| {
+        let core = Core::start(options.huge_pages == HugePages::On).map_err(|error| {
             let mut report = Error::os("shm: the fabric cannot be opened", &error);
             report.status = Status::FabricUnavailable;
             report
@@ -124,7 +125,9 @@ impl Fabric for Shm {
 
     fn create_waker(&self) -> Result<Arc<ShmWaker>> {
         let waker = ShmWaker::new().map_err(|error| Error::os("shm: a waker cannot be made", &error))?;
-        Ok(Arc::new(waker))
+        let waker = Arc::new(waker);
+        self.core.hub.keep(&waker);
+        Ok(waker)
     }
 
     fn create_qp(
@@ -139,6 +142,10 @@ impl Fabric for Shm {
         let qp =
             hub.enter(|number| Ok(Arc::new(QpCore::new(number, hub, config, exposed, (send_cq, recv_cq), waker)?)))?;
         Ok(ShmQp { qp, _core: Arc::clone(&self.core) })
+    }
+
+    fn give_up(&self) {
+        self.core.hub.give_up();
     }
 }
 

@@ -240,7 +240,7 @@ impl QpCore {
             }
             End::Refused(why) => Err(unreachable(format!("shm: process {} refused: {}", link.pid, why.text()))),
             End::Accepted => Err(unreachable(format!("shm: process {} answered out of turn", link.pid))),
-            End::Closed => Err(unreachable(format!("shm: process {} closed the link before it answered", link.pid))),
+            End::Closed => Err(unreachable(format!("shm: process {} did not answer before the link ended", link.pid))),
         }
     }
 

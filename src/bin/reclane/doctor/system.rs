@@ -139,17 +139,12 @@ fn huge_pages(tree: &Tree, settings: &Settings, needs: &Needs) -> Finding {
     let (total, free) = (meminfo(tree, "HugePages_Total").unwrap_or(0), meminfo(tree, "HugePages_Free").unwrap_or(0));
     let what = format!("{free} of {total} pages of {} are free; huge-pages={}", human(size), settings.huge_pages);
     let needed = needs.slot_bytes.div_ceil(size);
-    if free >= needed || settings.huge_pages == HugePages::Off {
+    if free >= needed || settings.huge_pages != HugePages::On {
         return Finding::ok(check, what);
     }
     let mend = format!("sysctl vm.nr_hugepages={}", total.saturating_add(needed - free));
-    if settings.huge_pages == HugePages::On {
-        let means = format!("slots need {needed} of them, and huge-pages=on takes no others: opening fails");
-        return Finding::error(check, what).means(means).mend(mend);
-    }
-    Finding::ok(check, what)
-        .means(format!("slots would use {needed} of them; without, small pages serve, and 64 KiB requests take longer"))
-        .mend(mend)
+    let means = format!("slots need {needed} of them, and huge-pages=on takes no others: opening fails");
+    Finding::error(check, what).means(means).mend(mend)
 }
 
 fn transparent(tree: &Tree) -> Option<Finding> {

@@ -147,7 +147,10 @@ fn term_code() -> u8 {
 fn report(end: End, stopped: Option<(usize, u8, String)>, processes: &[Running], log_dir: &Path) -> u8 {
     match end {
         End::Done => match stopped {
-            None => 0,
+            None => {
+                eprintln!("reclane launch: every client ended with code 0; logs are in {}", log_dir.display());
+                0
+            }
             Some((index, code, what)) => failed(&processes[index], code, &what),
         },
         End::Failed { index, code, what } => failed(&processes[index], code, &what),

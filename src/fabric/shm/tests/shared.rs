@@ -138,7 +138,9 @@ fn regions_come_from_the_node_that_was_asked_for() {
     }
     let policy_at = |base: core::ptr::NonNull<u8>| {
         let maps = std::fs::read_to_string("/proc/self/numa_maps").expect("procfs");
-        let line = maps.lines().find(|line| line.starts_with(&format!("{:08x} ", base.as_ptr().addr())));
+        // Neighbours of one policy are one line, which begins at the first of them.
+        let start = |line: &&str| usize::from_str_radix(line.split(' ').next().unwrap_or(""), 16).unwrap_or(usize::MAX);
+        let line = maps.lines().take_while(|line| start(line) <= base.as_ptr().addr()).last();
         line.and_then(|line| line.split(' ').nth(1)).expect("the mapping").to_owned()
     };
     for (numa_id, policy) in [(None, "default"), (Some(0), "prefer")] {
