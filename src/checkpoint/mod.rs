@@ -13,6 +13,7 @@ pub mod cut;
 pub mod disk;
 pub mod format;
 pub mod manifest;
+pub mod model;
 pub mod reader;
 pub mod steps;
 pub mod verify;

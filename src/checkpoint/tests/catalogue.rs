@@ -1,6 +1,6 @@
 //! Incremental checkpoints and what is kept of them.
 
-use super::model::ModelDisk;
+use crate::checkpoint::model::ModelDisk;
 use super::{assert_holds, catalog, checkpoint, open, sample};
 use crate::checkpoint::disk::Disk;
 use crate::checkpoint::verify::Depth;

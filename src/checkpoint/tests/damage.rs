@@ -1,6 +1,6 @@
 //! Damaged, foreign and future files.
 
-use super::model::ModelDisk;
+use crate::checkpoint::model::ModelDisk;
 use super::{assert_holds, block, catalog, checkpoint, filler, open, plan, sample, write};
 use crate::checkpoint::format::{PAGE, SectionKind, Superblock, Toc, Trailer, chunk_crc};
 use crate::checkpoint::manifest::{Manifest, Role};
