@@ -8,6 +8,7 @@
 //! - What is in the sections is the business of those whose state it is.
 
 pub mod advise;
+pub mod ahead;
 pub mod catalog;
 pub mod cut;
 pub mod disk;

@@ -50,6 +50,8 @@ struct State {
     room: Option<u64>,
     /// So many operations go through before whoever does them is dead.
     dying: Option<usize>,
+    /// It says that files are synced and does nothing of the kind.
+    lies: bool,
 }
 
 impl State {
@@ -144,6 +146,11 @@ impl ModelDisk {
     /// does that is killed in the middle.
     pub fn die_after(&self, operations: usize) {
         lock(&self.0).dying = Some(operations);
+    }
+
+    /// From now on files are said to be synced and are not, or are again.
+    pub fn lie(&self, lies: bool) {
+        lock(&self.0).lies = lies;
     }
 
     /// Operations have an effect again, and no fault is left over.
@@ -264,7 +271,8 @@ impl DiskFile for ModelFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        lock(&self.0).step(Op::Sync(self.1))
+        let mut state = lock(&self.0);
+        if state.lies { Ok(()) } else { state.step(Op::Sync(self.1)) }
     }
 
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {

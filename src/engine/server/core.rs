@@ -10,6 +10,7 @@ use super::watched::{Watch, Watched};
 use crate::control::{ControlClient, ControlPlane, Member, Role, Thresholds};
 use crate::engine::metrics::server::{ServerPage, ServerSource};
 use crate::engine::metrics::{Keeper, Source, is_counting};
+use crate::engine::state::HostState;
 use crate::engine::{fresh_incarnation, host_name, identity};
 use crate::error::{Error, Result, Status};
 use crate::fabric::Fabric;
@@ -45,6 +46,8 @@ pub(in crate::engine) struct Shared<F: Fabric> {
     pub(super) closing: AtomicBool,
     /// Where threads rest while a checkpoint is cut.
     pub(super) hold: Arc<Hold>,
+    /// State of the host program that goes with checkpoints.
+    pub(super) state: Option<Arc<dyn HostState>>,
     /// The checkpoint that this shard started from; 0: none.
     pub(super) restored: u64,
     /// Shard 0's word on what is restored, which this shard has started by, is still among the events.
@@ -101,7 +104,12 @@ pub(super) struct Core<F: Fabric> {
 }
 
 impl<F: Fabric> Core<F> {
-    pub(super) fn start(fabric: F, settings: &Settings, store: Arc<dyn Store>) -> Result<Core<F>> {
+    pub(super) fn start(
+        fabric: F,
+        settings: &Settings,
+        store: Arc<dyn Store>,
+        state: Option<Arc<dyn HostState>>,
+    ) -> Result<Core<F>> {
         crate::engine::connect::scheme(&fabric, settings)?;
         let mut settings = settings.clone();
         let identity = identity(&settings)?;
@@ -127,13 +135,14 @@ impl<F: Fabric> Core<F> {
         };
         let (host, port) = (&settings.control_plane_host, settings.control_plane_port);
         let control = Arc::new(ControlClient::join(host, port, deadline.remaining(), &identity, &member)?);
-        let restored = restore(&settings, &control, &*store)?;
+        let restored = restore(&settings, &control, &*store, state.as_deref())?;
         let guests = guests(&settings, restored.windows)?;
         let shared = Arc::new(Shared {
             mailboxes: mailboxes(&fabric, &settings)?,
             incarnation,
             guests,
             hold: Arc::default(),
+            state,
             restored: restored.epoch,
             told: AtomicBool::new(settings.shard_id != checkpoint::LEADER.0),
             superseded: AtomicBool::new(false),
