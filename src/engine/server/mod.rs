@@ -76,11 +76,7 @@ impl Server {
     ///
     /// # Errors
     /// As for [`Server::start`]; what [`HostState::load`] says.
-    pub fn start_with(
-        settings: &Settings,
-        store: Arc<dyn Store>,
-        state: Option<Arc<dyn HostState>>,
-    ) -> Result<Server> {
+    pub fn start_with(settings: &Settings, store: Arc<dyn Store>, state: Option<Arc<dyn HostState>>) -> Result<Server> {
         let log = sink(settings)?;
         match settings.fabric {
             FabricKind::Shm => {

@@ -70,7 +70,8 @@ fn play(plan: &CheckpointPlan) -> Result<CheckpointReport> {
     }
     let history = &it.world.history;
     let counted = [it.taken.committed, it.taken.aborted, it.taken.restored, it.world.steps()];
-    let hash = counted.iter().fold(it.world.net.trace() ^ history.hash().rotate_left(17), |hash, count| mix(hash ^ count));
+    let hash =
+        counted.iter().fold(it.world.net.trace() ^ history.hash().rotate_left(17), |hash, count| mix(hash ^ count));
     let (counts, taken, net) = (history.counts(), it.taken, it.world.net.counts());
     Ok(CheckpointReport { hash, violations: history.violations(), counts, taken, net })
 }

@@ -125,7 +125,8 @@ impl Deployment {
         let members = self.members.iter().enumerate().filter_map(|(shard, member)| {
             Some(member.as_ref()?.next_ns()?.max(self.world.shards[shard].stopped_until))
         });
-        let leader = self.leader.as_ref().and_then(Leader::next_ns).map(|at| at.max(self.world.shards[0].stopped_until));
+        let leader =
+            self.leader.as_ref().and_then(Leader::next_ns).map(|at| at.max(self.world.shards[0].stopped_until));
         let mail = self.mail.keys().next().map(|(at, _)| *at);
         let woe = self.plan.woes.get(self.next_woe).filter(|_| !self.calm).map(|(at, _)| *at);
         let sleepers = self.sleepers.iter().map(|sleeper| sleeper.wakes_at);
@@ -209,7 +210,11 @@ impl Deployment {
     }
 
     /// Lets a leader do something, and carries out what it says.
-    pub(super) fn lead(&mut self, mut leader: Leader, act: impl FnOnce(&mut Leader, &mut leader::Ground<'_>)) -> Leader {
+    pub(super) fn lead(
+        &mut self,
+        mut leader: Leader,
+        act: impl FnOnce(&mut Leader, &mut leader::Ground<'_>),
+    ) -> Leader {
         let mut ground = leader::Ground {
             now: self.world.now,
             disk: &self.disk,

@@ -200,7 +200,8 @@ impl Deployment {
             let with_entries = self.plan.mistake != Some(Mistake::WindowsNotRestored);
             let at = Tick(self.world.now + place.skew);
             for SavedWindow { client, incarnation, window } in saved {
-                let window = if with_entries { window } else { Arc::new(Window::new(window.number(), window.export().0)) };
+                let window =
+                    if with_entries { window } else { Arc::new(Window::new(window.number(), window.export().0)) };
                 let mut guest = Guest::of(window);
                 guest.gone = Some(at);
                 process.guests.insert((client, incarnation), guest);
@@ -226,7 +227,9 @@ impl Deployment {
         let living: BTreeSet<(u32, u32)> = (0_u32..)
             .zip(&self.world.clients)
             // One that was not let in yet has seen nothing that is undone.
-            .filter_map(|(number, place)| Some((number, place.process.as_ref().filter(|p| p.ps().is_some())?.fabric.host())))
+            .filter_map(|(number, place)| {
+                Some((number, place.process.as_ref().filter(|p| p.ps().is_some())?.fabric.host()))
+            })
             .collect();
         for (client, host) in living {
             self.line.survivors.insert(client, host);

@@ -40,10 +40,7 @@ impl State {
             optional: false,
             chunks: chunks as u32,
         };
-        vec![
-            plan(SectionKind::TableRows, keys.div_ceil(KEYS)),
-            plan(SectionKind::Dedupe, self.encoded.len() as u64),
-        ]
+        vec![plan(SectionKind::TableRows, keys.div_ceil(KEYS)), plan(SectionKind::Dedupe, self.encoded.len() as u64)]
     }
 }
 
@@ -81,7 +78,8 @@ impl ChunkSource for State {
 
 /// What a container says.
 pub(super) fn read(container: &Container) -> Result<(State, Vec<SavedWindow>)> {
-    let malformed = |what: &str| Error::new(Status::InvalidArgument, format!("{what} of a simulated shard are malformed"));
+    let malformed =
+        |what: &str| Error::new(Status::InvalidArgument, format!("{what} of a simulated shard are malformed"));
     let (mut state, mut saved, mut chunk) = (State::default(), Vec::new(), Vec::new());
     for section in container.of_kind(SectionKind::TableRows) {
         for index in 0..section.chunks.len() {

@@ -16,12 +16,12 @@ fn clean(from: u64, seeds: u64) {
 
 #[test]
 fn seeds_from_0_keep_the_rules() {
-    clean(0, 60);
+    clean(0, 30);
 }
 
 #[test]
 fn seeds_from_1000_keep_the_rules() {
-    clean(1000, 60);
+    clean(1000, 30);
 }
 
 #[test]
@@ -29,7 +29,10 @@ fn one_seed_has_one_history() {
     for seed in [2, 31] {
         let plan = CheckpointPlan::of(seed);
         let (first, second) = (run(&plan).expect("runs"), run(&plan).expect("runs"));
-        assert_eq!((first.hash, first.counts, first.taken, first.net), (second.hash, second.counts, second.taken, second.net));
+        assert_eq!(
+            (first.hash, first.counts, first.taken, first.net),
+            (second.hash, second.counts, second.taken, second.net)
+        );
         assert_ne!(first.hash, run(&CheckpointPlan::of(seed + 1)).expect("runs").hash);
     }
 }

@@ -4,8 +4,8 @@ use super::deployment::Deployment;
 use super::image::{State, read};
 use super::member::JOB;
 use super::plan::KEEP;
-use crate::checkpoint::verify::{Depth, open_member, verify};
 use crate::checkpoint::Manifest;
+use crate::checkpoint::verify::{Depth, open_member, verify};
 use crate::engine::server::checkpoint::windows::Exported;
 use crate::simulate::history::History;
 use crate::simulate::ledger::{Image, Ledger};
@@ -77,7 +77,9 @@ impl Deployment {
         let damaged = self.truths.damaged.len() + self.truths.doubtful.len();
         let wanted = KEEP.min(self.truths.exist.len().saturating_sub(damaged));
         if good < wanted {
-            self.violation(format!("{good} whole checkpoints are left after {epoch} was committed, {wanted} should be"));
+            self.violation(format!(
+                "{good} whole checkpoints are left after {epoch} was committed, {wanted} should be"
+            ));
         }
     }
 

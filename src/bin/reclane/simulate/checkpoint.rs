@@ -2,9 +2,7 @@
 
 use super::Arguments;
 use reclane::error::Result;
-use reclane::simulate::checkpoint::{
-    CheckpointCaught, CheckpointHunt, MISTAKE_SEEDS_MAX, Mistake, hunt, hunt_mistake,
-};
+use reclane::simulate::checkpoint::{CheckpointCaught, CheckpointHunt, MISTAKE_SEEDS_MAX, Mistake, hunt, hunt_mistake};
 use serde_json::json;
 
 pub fn work(arguments: &Arguments) -> Result<bool> {
