@@ -200,6 +200,16 @@ impl Catalog {
     /// # Errors
     /// `OsError`; `ResourceLimit` at the end of numbers.
     pub fn promise(&self, disk: &dyn Disk, nonce: u128) -> Result<u64> {
+        let epoch = self.fence(disk, nonce)?;
+        super::steps::at("epoch-promised");
+        Ok(epoch)
+    }
+
+    /// Promises an epoch that nobody will use: leaders of lower ones cannot commit any more.
+    ///
+    /// # Errors
+    /// As for [`Catalog::promise`].
+    pub fn fence(&self, disk: &dyn Disk, nonce: u128) -> Result<u64> {
         disk.make_dir(&self.root).map_err(|error| failed("make directory", &self.root, &error))?;
         // Where the root is new, its own name must last too. Only a hint where the parent may not be opened.
         let _ = self.root.parent().filter(|parent| !parent.as_os_str().is_empty()).map(|parent| disk.sync_dir(parent));
@@ -208,7 +218,6 @@ impl Catalog {
             .checked_add(1)
             .ok_or_else(|| Error::new(Status::ResourceLimit, format!("epoch {last} is the last there is")))?;
         write_small(disk, &self.root, EPOCH, nonce, format_epoch(next).as_bytes())?;
-        super::steps::at("epoch-promised");
         Ok(next)
     }
 

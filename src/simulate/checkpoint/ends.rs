@@ -151,7 +151,7 @@ impl Deployment {
         let choice = self.catalog.choose(&self.disk, Some(Deployment::job()), None, depth)?;
         self.judge_choice(choice.manifest.as_ref().map(|manifest| manifest.epoch));
         if choice.manifest.is_some() && !self.mistaken(Mistake::ZombieLeaderNotFenced) {
-            self.catalog.promise(&self.disk, u128::from(self.rng.word()))?;
+            self.catalog.fence(&self.disk, u128::from(self.rng.word()))?;
         }
         let epoch = choice.manifest.as_ref().map_or(0, |manifest| manifest.epoch);
         self.taken.restored += u64::from(epoch != 0);

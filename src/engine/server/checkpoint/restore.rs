@@ -72,6 +72,7 @@ pub(in crate::engine::server) fn restore(
         let manifest = choose(&mut filler, &catalog, &mut damaged)?;
         if manifest.is_some() {
             fence(settings, &catalog);
+            steps::at("restore-fenced");
         }
         let (epoch, checkpoint) = manifest.as_ref().map_or((0, 0), |one| (one.epoch, one.checkpoint));
         for shard in 1..settings.num_shards {
@@ -134,7 +135,7 @@ fn choose(filler: &mut Filler<'_>, catalog: &Catalog, damaged: &mut BTreeSet<u64
 /// Takes an epoch that nobody uses: a leader of the world before, which may only sleep, cannot commit any more. Rows can
 /// be read where nothing can be written, so a failure is told and no more.
 fn fence(settings: &Settings, catalog: &Catalog) {
-    if let Err(error) = random().and_then(|nonce| catalog.promise(&RealDisk, nonce)) {
+    if let Err(error) = random().and_then(|nonce| catalog.fence(&RealDisk, nonce)) {
         let shard = settings.shard_id;
         crate::event!(crate::observe::Level::WARN, crate::observe::events::CHECKPOINT_FAILED, shard, epoch = 0, error = %error);
     }
