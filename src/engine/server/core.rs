@@ -7,7 +7,7 @@ use super::listen::listen;
 use super::poller::{IdlePolicy, Mailbox, Outlets, Poller, Station};
 use super::queue::{Job, Queue};
 use super::watched::{Watch, Watched};
-use crate::control::{ControlClient, ControlPlane, Member, Role, Thresholds};
+use crate::control::{ControlClient, ControlPlane, Identity, Member, Role, Thresholds};
 use crate::engine::metrics::server::{ServerPage, ServerSource};
 use crate::engine::metrics::{Keeper, Source, is_counting};
 use crate::engine::state::HostState;
@@ -20,7 +20,7 @@ use crate::ps::{Handler, HandlerCounts, Scratch, Store};
 use crate::rpc::Window;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
 use crate::thread::start;
-use crate::time::{now, pause};
+use crate::time::{Tick, now, pause};
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::thread::JoinHandle;
@@ -127,14 +127,7 @@ impl<F: Fabric> Core<F> {
         settings.control_plane_port = plane_port.unwrap_or(settings.control_plane_port);
         let deadline = now().after(Duration::from_millis(settings.control_plane_timeout_ms));
         let incarnation = fresh_incarnation()?;
-        let member = Member {
-            role: Role::Server(ShardId(settings.shard_id)),
-            incarnation,
-            pid: std::process::id(),
-            host: host_name(),
-        };
-        let (host, port) = (&settings.control_plane_host, settings.control_plane_port);
-        let control = Arc::new(ControlClient::join(host, port, deadline.remaining(), &identity, &member)?);
+        let control = Arc::new(join(&settings, &identity, incarnation, deadline)?);
         let restored = restore(&settings, &control, &*store, state.as_deref())?;
         let guests = guests(&settings, restored.windows)?;
         let shared = Arc::new(Shared {
@@ -265,7 +258,7 @@ impl<F: Fabric> Drop for Core<F> {
     }
 }
 
-fn wait_for(threads: &[JoinHandle<()>], deadline: crate::time::Tick, busy: &str) -> Result<()> {
+fn wait_for(threads: &[JoinHandle<()>], deadline: Tick, busy: &str) -> Result<()> {
     while threads.iter().any(|thread| !thread.is_finished()) {
         if now() >= deadline {
             return Err(Error::new(Status::Busy, busy));
@@ -273,6 +266,14 @@ fn wait_for(threads: &[JoinHandle<()>], deadline: crate::time::Tick, busy: &str)
         pause(STOP_LOOK);
     }
     Ok(())
+}
+
+/// This process as a member of the deployment.
+fn join(settings: &Settings, identity: &Identity, incarnation: Incarnation, deadline: Tick) -> Result<ControlClient> {
+    let role = Role::Server(ShardId(settings.shard_id));
+    let member = Member { role, incarnation, pid: std::process::id(), host: host_name() };
+    let (host, port) = (&settings.control_plane_host, settings.control_plane_port);
+    ControlClient::join(host, port, deadline.remaining(), identity, &member)
 }
 
 fn mailboxes<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Vec<Arc<Mailbox<F>>>> {

@@ -164,12 +164,16 @@ impl Member {
 
     fn finish(&mut self, work: Work, ground: &mut Ground<'_>) -> Vec<Deed> {
         match work {
-            Work::Rest => self.machine.gate_shut(Ok(())),
-            Work::Copy => {
-                let saves = ground.mistake != Some(Mistake::WindowsNotSaved);
-                self.copy = State::new(ground.ledger.image(), windows(ground.shard, saves));
-                if ground.mistake == Some(Mistake::ResumesAlone) {
+            Work::Rest => {
+                if ground.mistake == Some(Mistake::CutsAlone) {
+                    self.copy_of(ground);
                     ground.shard.held = false;
+                }
+                self.machine.gate_shut(Ok(()))
+            }
+            Work::Copy => {
+                if ground.mistake != Some(Mistake::CutsAlone) {
+                    self.copy_of(ground);
                 }
                 self.machine.captured(Ok(1))
             }
@@ -178,6 +182,11 @@ impl Member {
                 self.machine.written(written)
             }
         }
+    }
+
+    fn copy_of(&mut self, ground: &Ground<'_>) {
+        let saves = ground.mistake != Some(Mistake::WindowsNotSaved);
+        self.copy = State::new(ground.ledger.image(), windows(ground.shard, saves));
     }
 
     fn prepare(&mut self, order: &Order, ground: &mut Ground<'_>) -> Result<()> {

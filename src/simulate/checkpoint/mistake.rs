@@ -33,8 +33,8 @@ mistakes! {
     GateOpensBeforeCopy = "gate_opens_before_copy",
     /// A shard says that it is held, and is not.
     GateIgnored = "gate_ignored",
-    /// A shard goes on as soon as it has copied, whatever the others do.
-    ResumesAlone = "resumes_alone",
+    /// A shard copies when it is held itself, and goes on, whether the others are held or not.
+    CutsAlone = "cuts_alone",
     /// A held shard waits for a leader that has fallen silent.
     WaitsForSilentLeader = "waits_for_silent_leader",
     /// What was executed for clients is not in the checkpoint.
