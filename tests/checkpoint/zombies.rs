@@ -4,6 +4,7 @@ use crate::rows::Table;
 use crate::support::{Process, until};
 use crate::world::{Directory, checkpoint, deployment};
 use reclane::checkpoint::disk::RealDisk;
+use reclane::engine::Client;
 use reclane::error::Status;
 
 /// A client is stopped, its servers are killed and restored, and it goes on: nothing of what it asks for is done, neither
@@ -17,7 +18,7 @@ fn a_client_that_slept_through_a_restore_changes_nothing() {
     let table = Table::open(&client, "t", 16);
     table.fill(&client);
     let key = (0..4096).find(|key| client.shard_of(*key) == 1).expect("a key of shard 1");
-    let version = |client| table.get(client, &[key]).expect("a GET")[1];
+    let version = |client: &Client| table.get(client, &[key]).expect("a GET")[1];
     let mut zombie = Process::start(&format!("client that raises {key}"), &deployment.changes);
     assert_eq!(zombie.hear(), "raised");
     until("some updates", || version(&client), |version| *version > 10.0);
