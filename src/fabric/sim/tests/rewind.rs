@@ -35,18 +35,19 @@ fn rewound(by: u32) -> Pair<Sim> {
 /// anything. A nonce that is written and found at the other end does.
 #[test]
 fn a_rewound_connection_acknowledges_what_it_does_not_do_and_only_a_nonce_shows_it() {
-    let pair = rewound(3);
+    // As a probe this passes.
+    let pair = rewound(1);
+    assert_eq!(pair.a.outcome(WorkOp::Write, 0, pair.b.at(64)), WcStatus::Success);
+    let pair = rewound(1);
     let (a, b) = (&pair.a, &pair.b);
     b.word(64).store(1, Ordering::Relaxed);
-    // As a probe this would have passed.
-    assert_eq!(a.outcome(WorkOp::Write, 0, b.at(64)), WcStatus::Success);
     a.staged(0).store(0x0123_4567_89ab_cdef, Ordering::Relaxed);
     assert_eq!(a.outcome(WorkOp::Write, 8, b.at(64)), WcStatus::Success);
     assert_eq!(b.word(64).load(Ordering::Relaxed), 1, "it was acknowledged and not done");
     // Reading back shows it, and so does the other end's own look.
     a.run(WorkOp::Read, 8, b.at(64));
     assert_eq!(a.staged(0).load(Ordering::Relaxed), 1);
-    // The numbers meet by chance: from here on all is done, and nobody was ever told.
+    // The numbers have met by now: from here on all is done, and nobody was ever told.
     a.staged(0).store(77, Ordering::Relaxed);
     a.run(WorkOp::Write, 8, b.at(64));
     assert_eq!(b.word(64).load(Ordering::Relaxed), 77);
