@@ -21,6 +21,8 @@ pub const MANIFEST: &str = "MANIFEST";
 const EPOCH: &str = "EPOCH";
 const EPOCH_PREFIX: &str = "epoch-";
 const EPOCH_DIGITS: usize = 20;
+/// How often a promise is written again when its file is gone before it has its name.
+const TRIES: u128 = 3;
 
 /// A directory of checkpoints.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -217,7 +219,11 @@ impl Catalog {
         let next = last
             .checked_add(1)
             .ok_or_else(|| Error::new(Status::ResourceLimit, format!("epoch {last} is the last there is")))?;
-        write_small(disk, &self.root, EPOCH, nonce, format_epoch(next).as_bytes())?;
+        let write = |again: u128| write_small(disk, &self.root, EPOCH, nonce ^ again, format_epoch(next).as_bytes());
+        // Another leader that tidies up may take the file under its first name for a leftover.
+        let taken = |error: &Error| error.os_error == libc::ENOENT;
+        let written = (0..TRIES).map(write).find(|written| written.as_ref().err().is_none_or(|error| !taken(error)));
+        written.unwrap_or_else(|| write(TRIES))?;
         Ok(next)
     }
 

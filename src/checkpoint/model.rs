@@ -168,8 +168,11 @@ impl ModelDisk {
         if bits == 0 {
             return false;
         }
-        let bit = bit % bits;
-        contents[place(bit / 8)] ^= 1 << (bit % 8);
+        let at = (bit % bits) / 8;
+        contents[place(at)] ^= 1 << (bit % 8);
+        let byte = contents[place(at)];
+        // It lasts, as what was synced does.
+        state.log.extend([Op::Write(file, at, vec![byte]), Op::Sync(file)]);
         true
     }
 

@@ -67,10 +67,7 @@ impl Filler<'_> {
                 return Ok(());
             }
             let tag = tag_of(container, &tags, section)?;
-            rows += store.restore_block(tag, bytes).map_err(|error| {
-                fatal = Some(error.clone());
-                error
-            })?;
+            rows += store.restore_block(tag, bytes).inspect_err(|error| fatal = Some(error.clone()))?;
             Ok(())
         });
         match (filled, fatal) {
