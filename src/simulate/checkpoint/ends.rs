@@ -92,7 +92,7 @@ impl Deployment {
         let now = self.world.now;
         self.tear(end, None);
         if let Some(leader) = self.leader.take().filter(|leader| end.leader_sleeps && !leader.is_idle()) {
-            let wakes_at = now + end.for_ns + self.rng.between(500_000, 6_000_000);
+            let wakes_at = now + end.for_ns + self.rng.between(50_000, 3_000_000);
             self.sleepers.push(Sleeper { wakes_at, leader });
         }
         self.line.judge(&self.world.history);
