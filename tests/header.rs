@@ -12,6 +12,7 @@ const NOUNS: &[&str] = &[
     "options",
     "event",
     "store",
+    "state",
     "server",
     "client",
     "request",

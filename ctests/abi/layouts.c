@@ -156,6 +156,14 @@ AT(reclane_table_options, initial_accumulator, 36);
 SIZE(reclane_row, 8);
 AT(reclane_row, address, 0);
 
+SIZE(reclane_state, 48);
+AT(reclane_state, struct_size, 0);
+AT(reclane_state, reserved, 4);
+AT(reclane_state, user_data, 8);
+AT(reclane_state, freeze, 16);
+AT(reclane_state, save, 24);
+AT(reclane_state, release, 32);
+AT(reclane_state, load, 40);
 SIZE(reclane_store, 120);
 AT(reclane_store, struct_size, 0);
 AT(reclane_store, reserved, 4);

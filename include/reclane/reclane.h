@@ -764,6 +764,62 @@ typedef struct reclane_store {
   uint64_t backing_bytes;
 } reclane_store;
 
+/* Keeps the state as it is now, and writes to *bytes how many bytes it takes. Requests wait until this returns; one that
+ * only reads may still be under way. The cheap way is to copy what is small, and to copy on write what is large.
+ */
+typedef int (*reclane_state_freeze_fn)(void *user_data,
+                                       uint64_t epoch,
+                                       uint64_t *bytes);
+
+/* Writes the count bytes from offset on of the frozen state to buffer. Parts come in any order, while requests go on;
+ * a checkpoint may be given up before all were asked for.
+ */
+typedef int (*reclane_state_save_fn)(void *user_data,
+                                     uint64_t offset,
+                                     void *buffer,
+                                     size_t count);
+
+/* What was frozen is not needed any more: once after each freeze that answered 0. committed is 1 when the checkpoint
+ * exists, 0 when it came to nothing or nobody knows.
+ */
+typedef void (*reclane_state_release_fn)(void *user_data,
+                                         uint64_t epoch,
+                                         int committed);
+
+/* Takes a piece of saved state back, before the shard serves: the count bytes from offset on of the total bytes that
+ * shard `shard` of `shards` had. With as many shards as then a shard gets its own state; with another number each gets
+ * that of all, shard by shard, and takes what is its own. Pieces of one shard come in order; a state of 0 bytes comes as
+ * one piece of 0 bytes.
+ */
+typedef int (*reclane_state_load_fn)(void *user_data,
+                                     uint32_t shard,
+                                     uint32_t shards,
+                                     uint64_t total,
+                                     uint64_t offset,
+                                     const void *buffer,
+                                     size_t count);
+
+/* State of the host program. Zero the struct, set struct_size = sizeof(reclane_state) and the callbacks, all of which are
+ * required. Those that return an int answer 0 when done; any other number ends the checkpoint, or keeps the shard from
+ * starting, and is in the message.
+ */
+typedef struct reclane_state {
+  /* sizeof(reclane_state). */
+  uint32_t struct_size;
+  /* 0. */
+  uint32_t reserved;
+  /* Given back to every callback. Stays the caller's, and valid until reclane_server_close() has returned. */
+  void *user_data;
+  /* Required. */
+  reclane_state_freeze_fn freeze;
+  /* Required. */
+  reclane_state_save_fn save;
+  /* Required. */
+  reclane_state_release_fn release;
+  /* Required. */
+  reclane_state_load_fn load;
+} reclane_state;
+
 /* Names one submitted request of one client. Never 0. */
 typedef uint64_t reclane_request;
 
@@ -1441,6 +1497,28 @@ reclane_status reclane_server_open(const struct reclane_options *options,
                                    const struct reclane_store *store,
                                    struct reclane_server **out,
                                    struct reclane_error *error);
+
+/* The same, with state of the host program that is part of the shard's checkpoints and comes back with them: of a size
+ * that the program chooses, beside the built-in table, or as the whole state of a storage engine behind callbacks, which
+ * has checkpoints only in this way.
+ *
+ * options  as for reclane_server_open().
+ * store    as for reclane_server_open().
+ * state    its callbacks; the struct is copied. On a restore load is called before this function returns.
+ * out      as for reclane_server_open().
+ * error    may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_NULL_POINTER    also when state, or one of its callbacks, is NULL
+ * RECLANE_STATUS_INTERNAL_ERROR  load has refused what was saved; the message has its answer
+ * Others as for reclane_server_open().
+ * Threads: any.  Blocks: up to the option rdma-control-plane-timeout-ms, and while a checkpoint is read.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_server_open_with_state(const struct reclane_options *options,
+                                              const struct reclane_store *store,
+                                              const struct reclane_state *state,
+                                              struct reclane_server **out,
+                                              struct reclane_error *error);
 
 /* Stops serving in order: says "draining" to the control plane, answers what has arrived, then ends its threads. May be
  * called again after a failure. Requests that arrive later are not answered.

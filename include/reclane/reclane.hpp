@@ -532,6 +532,77 @@ private:
     }
 };
 
+// State of the host program in checkpoints: derive, override, hand to Server::open(); it must outlive the server. The
+// methods are called on a thread of the server, one at a time. Those that return an int answer 0 when done; an exception
+// that leaves one counts as RECLANE_ANSWER_INTERNAL_ERROR. See reclane_state.
+class State {
+public:
+    // A piece of what was saved: bytes from offset on of the total bytes that a shard had.
+    struct Piece {
+        std::uint32_t shard;
+        std::uint32_t shards;
+        std::uint64_t total;
+        std::uint64_t offset;
+        const void* bytes;
+        std::size_t count;
+    };
+
+    State() = default;
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    virtual ~State() = default;
+
+    // Keeps the state as it is now, and writes how many bytes it takes. Requests wait.
+    virtual int freeze(std::uint64_t epoch, std::uint64_t& bytes) = 0;
+    // Writes count bytes from offset on of what was frozen.
+    virtual int save(std::uint64_t offset, void* buffer, std::size_t count) = 0;
+    // What was frozen is not needed any more.
+    virtual void release(std::uint64_t epoch, bool committed) = 0;
+    // Takes a piece back.
+    virtual int load(const Piece& piece) = 0;
+
+    // The C face of a state.
+    static reclane_state face(State* state) {
+        reclane_state face{};
+        face.struct_size = static_cast<std::uint32_t>(sizeof face);
+        face.user_data = state;
+        face.freeze = on_freeze;
+        face.save = on_save;
+        face.release = on_release;
+        face.load = on_load;
+        return face;
+    }
+
+private:
+    template <class F>
+    static int guarded(F&& body) noexcept {
+        RECLANE_TRY {
+            return body();
+        }
+        RECLANE_CATCH {
+            return RECLANE_ANSWER_INTERNAL_ERROR;
+        }
+    }
+    static State& self(void* user_data) noexcept { return *static_cast<State*>(user_data); }
+
+    static int on_freeze(void* user_data, std::uint64_t epoch, std::uint64_t* bytes) noexcept {
+        return guarded([&] { return self(user_data).freeze(epoch, *bytes); });
+    }
+    static int on_save(void* user_data, std::uint64_t offset, void* buffer, std::size_t count) noexcept {
+        return guarded([&] { return self(user_data).save(offset, buffer, count); });
+    }
+    static void on_release(void* user_data, std::uint64_t epoch, int committed) noexcept {
+        (void)guarded([&] {
+            self(user_data).release(epoch, committed != 0);
+            return 0;
+        });
+    }
+    static int on_load(void* user_data, std::uint32_t shard, std::uint32_t shards, std::uint64_t total,
+                       std::uint64_t offset, const void* buffer, std::size_t count) noexcept {
+        return guarded([&] { return self(user_data).load({shard, shards, total, offset, buffer, count}); });
+    }
+};
+
 // One shard inside this process.
 class Server : public detail::Handle<reclane_server, reclane_server_close> {
 public:
@@ -548,6 +619,24 @@ public:
         Result<Server> result;
         const reclane_store face = Store::face(store.get());
         result.settle(reclane_server_open(options.raw(), &face, result.place().out(), result.out()));
+        if (result.ok())
+            (void)store.release();
+        return result;
+    }
+    // reclane_server_open_with_state() with the built-in table; state must outlive the server.
+    static Result<Server> open(const Options& options, State& state) {
+        Result<Server> result;
+        const reclane_state kept = State::face(&state);
+        result.settle(
+            reclane_server_open_with_state(options.raw(), nullptr, &kept, result.place().out(), result.out()));
+        return result;
+    }
+    // The same with a storage engine, which is given away only when the call succeeds.
+    static Result<Server> open(const Options& options, std::unique_ptr<Store>&& store, State& state) {
+        Result<Server> result;
+        const reclane_store face = Store::face(store.get());
+        const reclane_state kept = State::face(&state);
+        result.settle(reclane_server_open_with_state(options.raw(), &face, &kept, result.place().out(), result.out()));
         if (result.ok())
             (void)store.release();
         return result;

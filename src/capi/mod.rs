@@ -35,6 +35,8 @@ mod region;
 mod request;
 mod restore;
 mod server;
+mod state;
+mod state_adapter;
 mod store;
 mod store_adapter;
 mod structs;

@@ -11,11 +11,13 @@ use super::callback;
 use super::error::reclane_error;
 use super::handle::{self, Noun};
 use super::options::{publish_to, reclane_options, snapshot};
+use super::state::reclane_state;
+use super::state_adapter::CallbackState;
 use super::store::reclane_store;
 use super::store_adapter::CallbackStore;
 use super::{fork, guard};
-use crate::engine::{Server, builtin_store};
-use crate::error::{Error, Status};
+use crate::engine::{HostState, Server, builtin_store};
+use crate::error::{Error, Result, Status};
 use crate::options::Side;
 use crate::sync::Arc;
 
@@ -65,22 +67,70 @@ pub unsafe extern "C" fn reclane_server_open(
     error: *mut reclane_error,
 ) -> Status {
     guard::keep_panics_quiet();
+    // SAFETY: the caller vouches for all of them.
+    unsafe { guard::call(error, || publish_to(out, || start(options, store, core::ptr::null()))) }
+}
+
+/// The same, with state of the host program that is part of the shard's checkpoints and comes back with them: of a size
+/// that the program chooses, beside the built-in table, or as the whole state of a storage engine behind callbacks, which
+/// has checkpoints only in this way.
+///
+/// options  as for reclane_server_open().
+/// store    as for reclane_server_open().
+/// state    its callbacks; the struct is copied. On a restore load is called before this function returns.
+/// out      as for reclane_server_open().
+/// error    may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_NULL_POINTER    also when state, or one of its callbacks, is NULL
+/// RECLANE_STATUS_INTERNAL_ERROR  load has refused what was saved; the message has its answer
+/// Others as for reclane_server_open().
+/// Threads: any.  Blocks: up to the option rdma-control-plane-timeout-ms, and while a checkpoint is read.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_server_open_with_state(
+    options: *const reclane_options,
+    store: *const reclane_store,
+    state: *const reclane_state,
+    out: *mut *mut reclane_server,
+    error: *mut reclane_error,
+) -> Status {
+    guard::keep_panics_quiet();
     let make = || {
-        fork::check()?;
-        fork::watch()?;
-        // SAFETY: the caller vouches for the handle.
-        let settings = unsafe { snapshot(options) }?.settings(Side::Server)?;
-        if store.is_null() {
-            return Server::start(&settings, Arc::new(builtin_store(&settings)?));
-        }
-        // SAFETY: the caller vouches for the struct and what it names.
-        let adapter = Arc::new(unsafe { CallbackStore::from_c(store) }?);
-        let server = Server::start(&settings, Arc::clone(&adapter) as Arc<dyn crate::ps::Store>)?;
-        adapter.take_ownership();
-        Ok(server)
+        required(state, "state")?;
+        // SAFETY: the caller vouches for all of them.
+        unsafe { start(options, store, state) }
     };
     // SAFETY: the caller vouches for `out` and `error`.
     unsafe { guard::call(error, || publish_to(out, make)) }
+}
+
+/// Starts a server; a NULL store is the built-in one, a NULL state is none.
+///
+/// # Safety
+/// The caller vouches for the handle, the structs and what they name.
+unsafe fn start(
+    options: *const reclane_options,
+    store: *const reclane_store,
+    state: *const reclane_state,
+) -> Result<Server> {
+    fork::check()?;
+    fork::watch()?;
+    // SAFETY: the caller vouches for the handle.
+    let settings = unsafe { snapshot(options) }?.settings(Side::Server)?;
+    let state: Option<Arc<dyn HostState>> = if state.is_null() {
+        None
+    } else {
+        // SAFETY: the caller vouches for the struct and what it names.
+        Some(Arc::new(unsafe { CallbackState::from_c(state) }?))
+    };
+    if store.is_null() {
+        return Server::start_with(&settings, Arc::new(builtin_store(&settings)?), state);
+    }
+    // SAFETY: as above.
+    let adapter = Arc::new(unsafe { CallbackStore::from_c(store) }?);
+    let server = Server::start_with(&settings, Arc::clone(&adapter) as Arc<dyn crate::ps::Store>, state)?;
+    adapter.take_ownership();
+    Ok(server)
 }
 
 /// Stops serving in order: says "draining" to the control plane, answers what has arrived, then ends its threads. May be

@@ -21,6 +21,8 @@ pub const MANIFEST: &str = "MANIFEST";
 const EPOCH: &str = "EPOCH";
 const EPOCH_PREFIX: &str = "epoch-";
 const EPOCH_DIGITS: usize = 20;
+/// How often a promise is written again when its file is gone before it has its name.
+const TRIES: u128 = 3;
 
 /// A directory of checkpoints.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -144,6 +146,20 @@ impl Catalog {
     /// # Errors
     /// `OsError` when the directory cannot be listed. What is wrong with single checkpoints is in the choice.
     pub fn choose(&self, disk: &dyn Disk, job: Option<u128>, wanted: Option<u64>, depth: Depth) -> Result<Choice> {
+        self.choose_by(disk, job, wanted, &mut |manifest| verify(disk, self, manifest, depth))
+    }
+
+    /// The same, where the caller looks whether one is whole. The last that it was asked about is the choice, if it was.
+    ///
+    /// # Errors
+    /// As for [`Catalog::choose`].
+    pub fn choose_by(
+        &self,
+        disk: &dyn Disk,
+        job: Option<u128>,
+        wanted: Option<u64>,
+        judge: &mut dyn FnMut(&Manifest) -> Result<()>,
+    ) -> Result<Choice> {
         let mut choice = Choice { manifest: None, refused: Vec::new(), damaged: BTreeSet::new() };
         for found in self.list(disk)? {
             if wanted.is_some_and(|wanted| wanted != found.epoch) {
@@ -166,7 +182,7 @@ impl Catalog {
                 choice.refused.push((found.epoch, why));
                 continue;
             }
-            match verify(disk, self, &manifest, depth) {
+            match judge(&manifest) {
                 Ok(()) => {
                     choice.manifest = Some(manifest);
                     break;
@@ -186,24 +202,53 @@ impl Catalog {
     /// # Errors
     /// `OsError`; `ResourceLimit` at the end of numbers.
     pub fn promise(&self, disk: &dyn Disk, nonce: u128) -> Result<u64> {
+        let epoch = self.fence(disk, nonce)?;
+        super::steps::at("epoch-promised");
+        Ok(epoch)
+    }
+
+    /// Promises an epoch that nobody will use: leaders of lower ones cannot commit any more.
+    ///
+    /// # Errors
+    /// As for [`Catalog::promise`].
+    pub fn fence(&self, disk: &dyn Disk, nonce: u128) -> Result<u64> {
         disk.make_dir(&self.root).map_err(|error| failed("make directory", &self.root, &error))?;
         // Where the root is new, its own name must last too. Only a hint where the parent may not be opened.
         let _ = self.root.parent().filter(|parent| !parent.as_os_str().is_empty()).map(|parent| disk.sync_dir(parent));
-        let written = read_small(disk, &self.root.join(EPOCH), 64).ok().and_then(|bytes| parse_epoch(&bytes));
-        let last = self.epochs(disk)?.last().copied().unwrap_or(0).max(written.unwrap_or(0));
+        let last = self.epochs(disk)?.last().copied().unwrap_or(0).max(self.promised(disk));
         let next = last
             .checked_add(1)
             .ok_or_else(|| Error::new(Status::ResourceLimit, format!("epoch {last} is the last there is")))?;
-        write_small(disk, &self.root, EPOCH, nonce, format_epoch(next).as_bytes())?;
-        super::steps::at("epoch-promised");
+        let write = |again: u128| write_small(disk, &self.root, EPOCH, nonce ^ again, format_epoch(next).as_bytes());
+        // Another leader that tidies up may take the file under its first name for a leftover.
+        let taken = |error: &Error| error.os_error == libc::ENOENT;
+        let written = (0..TRIES).map(write).find(|written| written.as_ref().err().is_none_or(|error| !taken(error)));
+        written.unwrap_or_else(|| write(TRIES))?;
         Ok(next)
     }
 
-    /// Makes a checkpoint exist.
+    /// The highest epoch that is known to be promised.
+    fn promised(&self, disk: &dyn Disk) -> u64 {
+        read_small(disk, &self.root.join(EPOCH), 64).ok().and_then(|bytes| parse_epoch(&bytes)).unwrap_or(0)
+    }
+
+    /// Makes a checkpoint exist. Whoever has promised a later epoch meanwhile has taken the directory over: a leader that
+    /// slept through a restore makes nothing exist.
     ///
     /// # Errors
-    /// `OsError`; it does not exist then, or is as good as any: who reads the directory decides.
+    /// `StaleEpoch` for one that was taken over. `OsError`; it does not exist then, or is as good as any: who reads the
+    /// directory decides.
     pub fn commit(&self, disk: &dyn Disk, manifest: &Manifest, nonce: u128) -> Result<()> {
+        let promised = self.promised(disk);
+        if promised > manifest.epoch {
+            let message = format!(
+                "epoch {} was given up: epoch {promised} was promised meanwhile in {}, by a deployment that was restored \
+                 while this one still ran, or by another that has the same checkpoint-directory",
+                manifest.epoch,
+                self.root.display()
+            );
+            return Err(Error::new(Status::StaleEpoch, message));
+        }
         write_small(disk, &self.directory_of(manifest.epoch), MANIFEST, nonce, &manifest.encode())?;
         // The directory's own name.
         disk.sync_dir(&self.root).map_err(|error| failed("sync", &self.root, &error))

@@ -8,11 +8,13 @@
 //! - What is in the sections is the business of those whose state it is.
 
 pub mod advise;
+pub mod ahead;
 pub mod catalog;
 pub mod cut;
 pub mod disk;
 pub mod format;
 pub mod manifest;
+pub mod model;
 pub mod reader;
 pub mod steps;
 pub mod verify;

@@ -157,7 +157,6 @@ impl Container {
                 .ok_or_else(|| bad(&self.path, format_args!("{} lies in a file that is not named", section.title())))?,
         };
         let length = chunk.bytes as usize;
-        out.clear();
         out.resize(usize::try_from(page_up(u64::from(chunk.bytes))).unwrap_or(length), 0);
         holder.file.read_at(chunk.at, out).map_err(|error| unreadable(&holder.path, &error))?;
         let clean = out[length..].iter().all(|byte| *byte == 0);
@@ -185,24 +184,6 @@ impl Container {
             all.extend_from_slice(&chunk);
         }
         Ok(all)
-    }
-
-    /// Reads every chunk once; nothing is kept.
-    ///
-    /// # Errors
-    /// As for [`Container::read_chunk`]; also when a chunk's hash is not that of its bytes.
-    pub fn verify(&self) -> Result<()> {
-        let mut buffer = Vec::new();
-        for section in &self.toc.sections {
-            for (index, chunk) in section.chunks.iter().enumerate() {
-                self.read_chunk(section, index, &mut buffer)?;
-                if *blake3::hash(&buffer).as_bytes() != chunk.hash {
-                    let what = format!("chunk {index} of {} does not have its hash", section.title());
-                    return Err(bad(&self.path, what));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Sections of a kind.

@@ -24,6 +24,7 @@ pub const LABELS: &[&str] = &[
     "collected",
     "restore-chosen",
     "restore-verified",
+    "restore-fenced",
     "restore-filled",
 ];
 

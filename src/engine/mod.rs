@@ -21,6 +21,7 @@ pub(crate) mod metrics;
 pub(crate) mod rank;
 mod restore_plan;
 pub(crate) mod server;
+mod state;
 mod store;
 
 pub use client::{Buffer, CheckpointStatus, Client, ClientStats, LaneInfo};
@@ -29,6 +30,7 @@ pub use metrics::figures::of as figures_of;
 pub use rank::{OwnRegion, Place, Rank, Ticket};
 pub use restore_plan::RestorePlan;
 pub use server::{Server, ServerStats};
+pub use state::{HostState, Piece};
 pub use store::builtin_store;
 
 pub use crate::checkpoint::cut::State as CheckpointState;

@@ -69,7 +69,7 @@ fn play(plan: &Plan) -> Result<Report> {
 }
 
 /// Lets what is under way come to its end.
-fn become_quiet(world: &mut World) -> Result<()> {
+pub(super) fn become_quiet(world: &mut World) -> Result<()> {
     world.common.closing = true;
     let end = world.now + LAST_NS;
     while world.now < end && !world.history.has_violation() && !is_quiet(world) {
@@ -79,7 +79,7 @@ fn become_quiet(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-fn hosts(world: &World) -> Vec<u32> {
+pub(super) fn hosts(world: &World) -> Vec<u32> {
     let shards = world.shards.iter().filter_map(|place| place.process.as_ref()).map(|p| p.fabric.host());
     let clients = world.clients.iter().filter_map(|place| place.process.as_ref()).map(|p| p.fabric.host());
     shards.chain(clients).chain(world.dead_hosts.iter().copied()).collect()
@@ -94,7 +94,7 @@ fn is_quiet(world: &World) -> bool {
 }
 
 /// Every client is up with all its lanes.
-fn is_whole(world: &World) -> bool {
+pub(super) fn is_whole(world: &World) -> bool {
     world.clients.iter().all(|place| {
         let lanes = place.process.as_ref().map_or((0, 0), super::client::Client::lanes);
         lanes.0 == lanes.1 && lanes.1 == (world.plan.shards * world.plan.lanes) as usize
@@ -125,7 +125,7 @@ fn requests(world: &World) {
 }
 
 /// Slots, lanes, memory: nothing is left of what is over, and everything is there that should be.
-fn leaks(world: &World) {
+pub(super) fn leaks(world: &World) {
     let history = &world.history;
     for (index, place) in world.clients.iter().enumerate() {
         let Some(client) = &place.process else { continue };

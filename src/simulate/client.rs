@@ -126,6 +126,11 @@ impl Client {
         self.under.len()
     }
 
+    /// Numbers of the requests that are under way.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.under.iter().map(|under| under.number)
+    }
+
     /// The process was stopped for so long.
     pub(super) fn was_stopped(&mut self, ns: u64) {
         self.under.iter_mut().for_each(|under| under.stopped += ns);

@@ -111,6 +111,11 @@ impl History {
         inner.asked.get(&number).is_some_and(|asked| asked.kind == Kind::Update && asked.keys.contains(&key))
     }
 
+    /// How many requests there were: the number of the last one.
+    pub(super) fn count(&self) -> u64 {
+        lock(&self.0).asked.len() as u64
+    }
+
     /// All requests.
     pub(super) fn all(&self) -> Vec<(u64, Asked)> {
         lock(&self.0).asked.iter().map(|(number, asked)| (*number, asked.clone())).collect()

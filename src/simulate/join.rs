@@ -125,7 +125,7 @@ pub(super) fn fail(ps: &PsClient<Sim>, shard: ShardId, incarnation: Incarnation,
 /// One client's process, as a shard knows it.
 #[derive(Debug)]
 pub(super) struct Guest {
-    window: Arc<Window>,
+    pub(super) window: Arc<Window>,
     lanes: GuestLanes<Sim>,
     /// When it vanished.
     pub(super) gone: Option<Tick>,
@@ -134,8 +134,13 @@ pub(super) struct Guest {
 impl Guest {
     pub(super) fn new(number: u64, settings: &Settings) -> Guest {
         let g = geometry(settings);
+        Guest::of(Arc::new(Window::new(number, g.lanes * g.slots)))
+    }
+
+    /// One of whom this is remembered.
+    pub(super) fn of(window: Arc<Window>) -> Guest {
         Guest {
-            window: Arc::new(Window::new(number, g.lanes * g.slots)),
+            window,
             lanes: GuestLanes { known: BTreeMap::new(), ends: BTreeMap::new(), live: BTreeMap::new(), admitted: false },
             gone: None,
         }
@@ -152,6 +157,12 @@ impl Guest {
     pub(super) fn has_lost(&self) -> bool {
         self.lanes.live.values().any(|lane| lane.upgrade().is_none_or(|lane| !lane.is_usable()))
     }
+}
+
+/// Whether these bytes are the offer of a client that has been let in by another process of this shard.
+pub(super) fn is_survivor(bytes: &[u8], settings: &Settings, incarnation: Incarnation) -> bool {
+    let offer = decode_offer(bytes, settings, EndOf::Client);
+    offer.is_ok_and(|offer| offer.answers.0 != 0 && offer.answers != incarnation)
 }
 
 /// Where a shard's lanes are made.

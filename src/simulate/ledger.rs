@@ -43,10 +43,13 @@ pub(super) fn stamp(life: u32, version: u32) -> u64 {
     u64::from(life) << 32 | u64::from(version)
 }
 
-#[derive(Debug, Default)]
-struct Inner {
-    versions: BTreeMap<u64, u32>,
-    applied: BTreeMap<(u64, u64), u32>,
+/// All that a store remembers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Image {
+    /// Of each key: how many updates it has had.
+    pub(super) versions: BTreeMap<u64, u32>,
+    /// Of each update and key: how often it was applied.
+    pub(super) applied: BTreeMap<(u64, u64), u32>,
 }
 
 /// One life of one shard's store.
@@ -55,7 +58,7 @@ pub(super) struct Ledger {
     shard: u32,
     /// Counts the lives of this shard.
     pub(super) life: u32,
-    inner: Mutex<Inner>,
+    inner: Mutex<Image>,
     history: Arc<History>,
 }
 
@@ -67,6 +70,16 @@ impl Ledger {
     /// How often this update was applied to this key.
     pub(super) fn applied(&self, op: u64, key: u64) -> u32 {
         lock(&self.inner).applied.get(&(op, key)).copied().unwrap_or(0)
+    }
+
+    /// A copy of all that it remembers.
+    pub(super) fn image(&self) -> Image {
+        lock(&self.inner).clone()
+    }
+
+    /// Remembers this and nothing else. Before anybody asks.
+    pub(super) fn fill(&self, image: Image) {
+        *lock(&self.inner) = image;
     }
 
     /// How many updates this key has had.

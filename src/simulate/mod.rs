@@ -11,6 +11,7 @@
 #![allow(clippy::cast_possible_truncation)]
 
 mod check;
+pub mod checkpoint;
 mod client;
 mod history;
 mod hunt;

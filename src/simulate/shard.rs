@@ -40,10 +40,14 @@ pub(super) struct Shard {
     jobs: VecDeque<Job>,
     ready: Vec<Ready>,
     /// Who is in, or is being let in.
-    guests: BTreeMap<(ClientId, Incarnation), Guest>,
+    pub(super) guests: BTreeMap<(ClientId, Incarnation), Guest>,
+    /// Its gate is shut: requests stay where they are.
+    pub(super) held: bool,
+    /// Clients that lived through a restore are not let in.
+    pub(super) refuses_survivors: bool,
     /// Until then handlers may take long.
     pub(super) rough_until: u64,
-    next_window: u64,
+    pub(super) next_window: u64,
     next_care: u64,
     rounds: u64,
     said_ready: bool,
@@ -75,6 +79,8 @@ impl Shard {
             jobs: VecDeque::new(),
             ready: Vec::new(),
             guests: BTreeMap::new(),
+            held: false,
+            refuses_survivors: false,
             rough_until: 0,
             next_window: 0,
             next_care: 0,
@@ -101,7 +107,7 @@ impl Shard {
             self.let_in(now, from, incarnation, &bytes, wires);
         }
         self.care(now, wires);
-        self.serve(now, rng)
+        !self.held && self.serve(now, rng)
     }
 
     fn hear(&mut self, now: u64, event: Event, wires: &mut Wires) {
@@ -135,6 +141,9 @@ impl Shard {
 
     fn let_in(&mut self, now: u64, from: Peer, incarnation: Incarnation, bytes: &[u8], wires: &mut Wires) {
         let Peer::Client(client) = from else { return };
+        if self.refuses_survivors && join::is_survivor(bytes, &self.settings, self.member.incarnation) {
+            return;
+        }
         let Some(guest) = self.guests.get_mut(&(client, incarnation)) else {
             return;
         };

@@ -216,7 +216,7 @@ impl World {
         Ok(())
     }
 
-    fn next_ns(&self) -> u64 {
+    pub(super) fn next_ns(&self) -> u64 {
         let actors = self.shards.iter().map(Place::due).chain(self.clients.iter().map(Place::due));
         let fault = self.plan.faults.get(self.next_fault).map(|fault| fault.at_ns);
         let calm = (!self.calmed).then_some(self.plan.faults_end_ns);
@@ -299,7 +299,7 @@ impl World {
         Ok(())
     }
 
-    fn start_shard(&mut self, index: usize) -> Result<()> {
+    pub(super) fn start_shard(&mut self, index: usize) -> Result<()> {
         let incarnation = self.incarnation();
         let fabric = Sim::open(&self.net);
         let shard = index as u32;

@@ -1,6 +1,7 @@
 //! The roles that another process of a test can have.
 
-use crate::support::{PATIENCE, commands, role, say, start_server};
+use crate::rows::Table;
+use crate::support::{Changes, PATIENCE, commands, open_client, role, say, start_server};
 use reclane::checkpoint::steps;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,6 +15,9 @@ pub fn play() {
         let error = start_server(&changes).expect_err("refused");
         return say(format_args!("{} {}", error.status as i32, error.message.replace('\n', " ")));
     }
+    if let Some(key) = role.strip_prefix("client that raises ") {
+        return raise(key.parse().expect("a key"), &changes);
+    }
     let server = start_server(&changes).expect("a server");
     say(server.control_plane_port().unwrap_or(0));
     for command in commands() {
@@ -26,6 +30,20 @@ pub fn play() {
             }
             "stop" => say(server.stop(PATIENCE).map_or_else(|error| error.to_string(), |()| "stopped".to_owned())),
             other => panic!("no such command: {other}"),
+        }
+    }
+}
+
+/// Raises a row for ever. Says the first time that it has, and whenever it could not.
+fn raise(key: u64, changes: &Changes) {
+    let client = open_client(changes);
+    let table = Table::open(&client, "t", 16);
+    let mut raised = false;
+    loop {
+        match table.update(&client, &[key], 1.0) {
+            Ok(()) if !core::mem::replace(&mut raised, true) => say("raised"),
+            Ok(()) => {}
+            Err(error) => say(format_args!("{:?} {}", error.outcome, error.message.replace('\n', " "))),
         }
     }
 }

@@ -18,6 +18,7 @@ mod steps;
 mod support;
 mod survivors;
 mod world;
+mod zombies;
 
 /// The other processes of a test.
 #[test]

@@ -99,6 +99,7 @@ fn a_shard_dies_while_it_is_restored() {
     drop(client);
     for (label, victim) in [
         ("restore-verified", 0),
+        ("restore-fenced", 0),
         ("restore-chosen", 0),
         ("restore-filled", 0),
         ("restore-chosen", 1),

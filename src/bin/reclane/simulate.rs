@@ -1,5 +1,7 @@
 //! `reclane simulate`: whole deployments in one thread, from seeds.
 
+mod checkpoint;
+
 use clap::Args;
 use reclane::error::Result;
 use reclane::fabric::sim::Mutant;
@@ -22,13 +24,17 @@ pub struct Arguments {
     /// Do not run the deliberate mistakes.
     #[arg(long, conflicts_with = "mutants")]
     no_mutants: bool,
+    /// Deployments that take checkpoints, whose servers die and are restored, and the deliberate mistakes around that.
+    #[arg(long)]
+    checkpoint: bool,
     /// One JSON object instead of text.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    match work(arguments) {
+    let worked = if arguments.checkpoint { checkpoint::work(arguments) } else { work(arguments) };
+    match worked {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

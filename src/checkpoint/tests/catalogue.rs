@@ -1,8 +1,8 @@
 //! Incremental checkpoints and what is kept of them.
 
-use super::model::ModelDisk;
 use super::{assert_holds, catalog, checkpoint, open, sample};
 use crate::checkpoint::disk::Disk;
+use crate::checkpoint::model::ModelDisk;
 use crate::checkpoint::verify::Depth;
 use std::collections::BTreeSet;
 

@@ -1,9 +1,9 @@
 //! Damaged, foreign and future files.
 
-use super::model::ModelDisk;
 use super::{assert_holds, block, catalog, checkpoint, filler, open, plan, sample, write};
 use crate::checkpoint::format::{PAGE, SectionKind, Superblock, Toc, Trailer, chunk_crc};
 use crate::checkpoint::manifest::{Manifest, Role};
+use crate::checkpoint::model::ModelDisk;
 use crate::checkpoint::verify::Depth;
 use std::path::PathBuf;
 

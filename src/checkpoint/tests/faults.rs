@@ -1,8 +1,8 @@
 //! A disk that is full, refuses, or fails to sync once and then says that all is well.
 
-use super::model::{ModelDisk, Op};
 use super::{assert_holds, block, catalog, checkpoint, open, sample, write};
 use crate::checkpoint::disk::{Disk, RealDisk};
+use crate::checkpoint::model::{ModelDisk, Op};
 use crate::checkpoint::verify::Depth;
 use crate::checkpoint::writer::Unfinished;
 use crate::checkpoint::{Catalog, Role};

@@ -3,7 +3,6 @@
 mod catalogue;
 mod damage;
 mod faults;
-mod model;
 mod power;
 
 use super::catalog::Catalog;

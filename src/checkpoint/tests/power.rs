@@ -1,7 +1,7 @@
 //! Power is cut after every operation, and what was not synced is kept or lost in any combination.
 
-use super::model::ModelDisk;
 use super::{assert_holds, catalog, checkpoint, open, sample};
+use crate::checkpoint::model::ModelDisk;
 use crate::checkpoint::verify::Depth;
 use std::collections::BTreeSet;
 

@@ -7,9 +7,10 @@ use super::listen::listen;
 use super::poller::{IdlePolicy, Mailbox, Outlets, Poller, Station};
 use super::queue::{Job, Queue};
 use super::watched::{Watch, Watched};
-use crate::control::{ControlClient, ControlPlane, Member, Role, Thresholds};
+use crate::control::{ControlClient, ControlPlane, Identity, Member, Role, Thresholds};
 use crate::engine::metrics::server::{ServerPage, ServerSource};
 use crate::engine::metrics::{Keeper, Source, is_counting};
+use crate::engine::state::HostState;
 use crate::engine::{fresh_incarnation, host_name, identity};
 use crate::error::{Error, Result, Status};
 use crate::fabric::Fabric;
@@ -19,7 +20,7 @@ use crate::ps::{Handler, HandlerCounts, Scratch, Store};
 use crate::rpc::Window;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
 use crate::thread::start;
-use crate::time::{now, pause};
+use crate::time::{Tick, now, pause};
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::thread::JoinHandle;
@@ -46,6 +47,8 @@ pub(in crate::engine) struct Shared<F: Fabric> {
     pub(super) closing: AtomicBool,
     /// Where threads rest while a checkpoint is cut.
     pub(super) hold: Arc<Hold>,
+    /// State of the host program that goes with checkpoints.
+    pub(super) state: Option<Arc<dyn HostState>>,
     /// The checkpoint that this shard started from; 0: none.
     pub(super) restored: u64,
     /// Shard 0's word on what is restored, which this shard has started by, is still among the events.
@@ -102,7 +105,12 @@ pub(super) struct Core<F: Fabric> {
 }
 
 impl<F: Fabric> Core<F> {
-    pub(super) fn start(fabric: F, settings: &Settings, store: Arc<dyn Store>) -> Result<Core<F>> {
+    pub(super) fn start(
+        fabric: F,
+        settings: &Settings,
+        store: Arc<dyn Store>,
+        state: Option<Arc<dyn HostState>>,
+    ) -> Result<Core<F>> {
         crate::engine::connect::scheme(&fabric, settings)?;
         let mut settings = settings.clone();
         let identity = identity(&settings)?;
@@ -120,21 +128,15 @@ impl<F: Fabric> Core<F> {
         settings.control_plane_port = plane_port.unwrap_or(settings.control_plane_port);
         let deadline = now().after(Duration::from_millis(settings.control_plane_timeout_ms));
         let incarnation = fresh_incarnation()?;
-        let member = Member {
-            role: Role::Server(ShardId(settings.shard_id)),
-            incarnation,
-            pid: std::process::id(),
-            host: host_name(),
-        };
-        let (host, port) = (&settings.control_plane_host, settings.control_plane_port);
-        let control = Arc::new(ControlClient::join(host, port, deadline.remaining(), &identity, &member)?);
-        let restored = restore(&settings, &control, &*store)?;
+        let control = Arc::new(join(&settings, &identity, incarnation, deadline)?);
+        let restored = restore(&settings, &control, &*store, state.as_deref())?;
         let guests = guests(&settings, restored.windows)?;
         let shared = Arc::new(Shared {
             mailboxes: mailboxes(&fabric, &settings)?,
             incarnation,
             guests,
             hold: Arc::default(),
+            state,
             restored: restored.epoch,
             told: AtomicBool::new(settings.shard_id != checkpoint::LEADER.0),
             superseded: AtomicBool::new(false),
@@ -260,7 +262,7 @@ impl<F: Fabric> Drop for Core<F> {
     }
 }
 
-fn wait_for(threads: &[JoinHandle<()>], deadline: crate::time::Tick, busy: &str) -> Result<()> {
+fn wait_for(threads: &[JoinHandle<()>], deadline: Tick, busy: &str) -> Result<()> {
     while threads.iter().any(|thread| !thread.is_finished()) {
         if now() >= deadline {
             return Err(Error::new(Status::Busy, busy));
@@ -268,6 +270,14 @@ fn wait_for(threads: &[JoinHandle<()>], deadline: crate::time::Tick, busy: &str)
         pause(STOP_LOOK);
     }
     Ok(())
+}
+
+/// This process as a member of the deployment.
+fn join(settings: &Settings, identity: &Identity, incarnation: Incarnation, deadline: Tick) -> Result<ControlClient> {
+    let role = Role::Server(ShardId(settings.shard_id));
+    let member = Member { role, incarnation, pid: std::process::id(), host: host_name() };
+    let (host, port) = (&settings.control_plane_host, settings.control_plane_port);
+    ControlClient::join(host, port, deadline.remaining(), identity, &member)
 }
 
 fn mailboxes<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Vec<Arc<Mailbox<F>>>> {

@@ -1,7 +1,7 @@
 //! The server: one shard, its poll threads and workers, and what lets clients in.
 
 mod accept;
-mod checkpoint;
+pub(crate) mod checkpoint;
 pub(super) mod core;
 pub(crate) mod guests;
 mod listen;
@@ -16,6 +16,7 @@ use super::client::shm_options;
 use super::client::verbs_unavailable;
 use super::log::sink;
 use super::metrics::{self, Totals};
+use super::state::HostState;
 use crate::error::Result;
 use crate::fabric::shm::Shm;
 #[cfg(feature = "verbs")]
@@ -68,16 +69,24 @@ impl Server {
     /// PEER statuses when the deployment refuses this shard (another one with its number, another layout, ...); CONTEXT
     /// statuses.
     pub fn start(settings: &Settings, store: Arc<dyn Store>) -> Result<Server> {
+        Server::start_with(settings, store, None)
+    }
+
+    /// The same, with state of the host program that goes with the shard's checkpoints.
+    ///
+    /// # Errors
+    /// As for [`Server::start`]; what [`HostState::load`] says.
+    pub fn start_with(settings: &Settings, store: Arc<dyn Store>, state: Option<Arc<dyn HostState>>) -> Result<Server> {
         let log = sink(settings)?;
         match settings.fabric {
             FabricKind::Shm => {
                 let fabric = Shm::open(shm_options(settings))?;
-                Ok(Server { face: Face::Shm(Core::start(fabric, settings, store)?), _log: log })
+                Ok(Server { face: Face::Shm(Core::start(fabric, settings, store, state)?), _log: log })
             }
             #[cfg(feature = "verbs")]
             FabricKind::Verbs => {
                 let fabric = Verbs::open(&VerbsOptions::from_settings(settings))?;
-                Ok(Server { face: Face::Verbs(Core::start(fabric, settings, store)?), _log: log })
+                Ok(Server { face: Face::Verbs(Core::start(fabric, settings, store, state)?), _log: log })
             }
             #[cfg(not(feature = "verbs"))]
             FabricKind::Verbs => Err(verbs_unavailable()),

@@ -89,7 +89,7 @@ impl QpCore {
 const MAGIC: u32 = 0x6d69_7351;
 const ADDRESS_BYTES: usize = 28;
 
-fn check(bytes: &[u8]) -> u32 {
+pub(super) fn check(bytes: &[u8]) -> u32 {
     bytes.iter().fold(MAGIC, |sum, byte| mix(u64::from(sum) << 8 | u64::from(*byte)) as u32)
 }
 

@@ -1,9 +1,61 @@
 //! What a shard's container has in it, as chunks of sections.
 
 use super::windows::{Exported, encode};
+use crate::checkpoint::format::CHUNK_BYTES;
 use crate::checkpoint::{ChunkSource, SectionKind, SectionPlan};
+use crate::engine::state::HostState;
+use crate::error::{Error, Result, Status};
 use crate::ps::HandlerCounts;
 use crate::ps::table::StoreImage;
+use crate::sync::{Arc, Mutex, lock};
+
+/// Most bytes of the host program's state: its chunks must fit a table of contents.
+const STATE_BYTES_MAX: u64 = 1 << 41;
+
+/// The host program's state as it was at the cut.
+#[derive(Debug)]
+pub(super) struct Frozen {
+    state: Arc<dyn HostState>,
+    epoch: u64,
+    bytes: u64,
+    /// Held while the program writes a part: one at a time.
+    failed: Mutex<Option<Box<Error>>>,
+}
+
+impl Frozen {
+    pub(super) fn freeze(state: &Arc<dyn HostState>, epoch: u64) -> Result<Frozen> {
+        let bytes = state.freeze(epoch)?;
+        let frozen = Frozen { state: Arc::clone(state), epoch, bytes, failed: Mutex::default() };
+        if bytes > STATE_BYTES_MAX {
+            frozen.release(false);
+            let message = format!("the program's state of {bytes} bytes is larger than {STATE_BYTES_MAX}");
+            return Err(Error::new(Status::ResourceLimit, message));
+        }
+        Ok(frozen)
+    }
+
+    fn chunk(&self, index: u32, out: &mut Vec<u8>) {
+        let offset = u64::from(index) * CHUNK_BYTES as u64;
+        let count = self.bytes.saturating_sub(offset).min(CHUNK_BYTES as u64);
+        out.resize(usize::try_from(count).unwrap_or(CHUNK_BYTES), 0);
+        let mut failed = lock(&self.failed);
+        if failed.is_none() {
+            *failed = self.state.save(offset, out).err();
+        }
+    }
+
+    /// Why a part could not be written, if one could not.
+    pub(super) fn trouble(&self) -> Option<Box<Error>> {
+        lock(&self.failed).take()
+    }
+
+    pub(super) fn release(self, committed: bool) {
+        self.state.release(self.epoch, committed);
+    }
+}
+
+/// Name of the section of the host program's state.
+const STATE: &str = "state";
 
 /// A shard at the cut.
 #[derive(Debug)]
@@ -12,6 +64,7 @@ pub(super) struct Contents {
     pub(super) windows: Vec<Exported>,
     pub(super) counts: HandlerCounts,
     pub(super) host: String,
+    pub(super) frozen: Option<Frozen>,
     made: Vec<(SectionPlan, Made)>,
 }
 
@@ -20,12 +73,13 @@ pub(super) struct Contents {
 enum Made {
     Bytes(Vec<Vec<u8>>),
     Rows(usize),
+    State,
 }
 
 impl Contents {
     pub(super) fn new(image: StoreImage) -> Contents {
         let counts = HandlerCounts::default();
-        Contents { image, windows: Vec::new(), counts, host: String::new(), made: Vec::new() }
+        Contents { image, windows: Vec::new(), counts, host: String::new(), frozen: None, made: Vec::new() }
     }
 
     /// Lays out the sections. After the gate is open again.
@@ -44,6 +98,10 @@ impl Contents {
             add(SectionKind::Table, id, table.name(), false, count, how);
             add(SectionKind::TableRows, id, table.name(), false, table.blocks(), Made::Rows(at));
         }
+        if let Some(frozen) = &self.frozen {
+            let chunks = frozen.bytes.div_ceil(CHUNK_BYTES as u64);
+            add(SectionKind::App, 0, STATE, false, u32::try_from(chunks).unwrap_or(u32::MAX), Made::State);
+        }
         let (count, how) = bytes(encode(&self.windows));
         add(SectionKind::Dedupe, 0, "", false, count, how);
         let (count, how) = bytes(vec![lines(&self.counts)]);
@@ -60,6 +118,7 @@ impl ChunkSource for Contents {
     fn chunk(&self, section: usize, index: u32, out: &mut Vec<u8>) {
         match &self.made[section].1 {
             Made::Bytes(chunks) => out.extend_from_slice(&chunks[index as usize]),
+            Made::State => self.frozen.iter().for_each(|frozen| frozen.chunk(index, out)),
             Made::Rows(table) => self.image.tables()[*table].block(index, out),
         }
     }

@@ -1,6 +1,6 @@
 //! A shard's part in checkpoints: shuts the gate, copies, opens it, writes.
 
-use super::contents::Contents;
+use super::contents::{Contents, Frozen};
 use super::windows::Exported;
 use super::{Item, LEADER, Post, catalog, job, random};
 use crate::checkpoint::cut::{Deed, Message, Order, Participant, WrittenFile};
@@ -27,6 +27,7 @@ const OVERHEAD_BYTES: u64 = 1 << 20;
 /// An attempt that this shard takes part in.
 #[derive(Debug)]
 struct Attempt {
+    epoch: u64,
     unfinished: Option<Unfinished>,
     contents: Contents,
     written: Option<(FileRef, Written)>,
@@ -93,6 +94,18 @@ impl<F: Fabric> Member<F> {
             }
         }
         self.shared.hold.open();
+        self.over(false);
+    }
+
+    /// The attempt is over.
+    fn over(&mut self, committed: bool) {
+        let Some(mut attempt) = self.attempt.take() else { return };
+        attempt.contents.frozen.take().into_iter().for_each(|frozen| frozen.release(committed));
+        attempt.unfinished.into_iter().for_each(|file| file.discard(&RealDisk));
+        if committed {
+            self.known = attempt.written.map(|(file, written)| (file.epoch, Known::of(file, &written.toc)));
+        }
+        self.spare = Some(attempt.contents.image);
     }
 
     fn perform(&mut self, deed: Deed) -> Vec<Deed> {
@@ -125,17 +138,11 @@ impl<F: Fabric> Member<F> {
                 self.machine.written(written)
             }
             Deed::Discard => {
-                if let Some(attempt) = self.attempt.take() {
-                    attempt.unfinished.into_iter().for_each(|file| file.discard(&RealDisk));
-                    self.spare = Some(attempt.contents.image);
-                }
+                self.over(false);
                 Vec::new()
             }
             Deed::Keep => {
-                if let Some(attempt) = self.attempt.take() {
-                    self.known = attempt.written.map(|(file, written)| (file.epoch, Known::of(file, &written.toc)));
-                    self.spare = Some(attempt.contents.image);
-                }
+                self.over(true);
                 Vec::new()
             }
             Deed::Say(epoch, report) => {
@@ -145,25 +152,32 @@ impl<F: Fabric> Member<F> {
         }
     }
 
-    fn builtin(store: &StoreHandle) -> Result<&BuiltinStore> {
-        store.0.as_builtin().ok_or_else(|| {
-            let message = "this shard's store keeps its own state: checkpoints take the built-in store only";
-            Error::new(Status::Unsupported, message)
-        })
+    /// The rows to copy. A store behind callbacks has none that can be: its state is the host program's.
+    fn rows<'a>(&self, store: &'a StoreHandle) -> Result<Option<&'a BuiltinStore>> {
+        match store.0.as_builtin() {
+            None if self.shared.state.is_none() => {
+                let message = "this shard's store keeps its own state and has not been opened with callbacks for it: use \
+                               reclane_server_open_with_state";
+                Err(Error::new(Status::Unsupported, message))
+            }
+            rows => Ok(rows),
+        }
     }
 
     /// Everything that can be done before work stops, then the gate.
     fn shut(&mut self, order: &Order, deadline: Tick) -> Result<()> {
         let handle = Arc::clone(&self.store);
-        let store = Member::<F>::builtin(&handle)?;
+        let rows = self.rows(&handle)?;
         let settings = &self.shared.settings;
         let name = Role::Shard.file_name(settings.shard_id, settings.num_shards);
         let directory = self.catalog.directory_of(order.epoch);
         // An incremental one takes less, nobody knows how much: it finds out when it writes.
-        let bytes = if order.parent == 0 { store.state_bytes() + OVERHEAD_BYTES } else { 0 };
+        let bytes = if order.parent == 0 { rows.map_or(0, BuiltinStore::state_bytes) + OVERHEAD_BYTES } else { 0 };
         let unfinished = Unfinished::create(&RealDisk, &directory, &name, random()?, bytes)?;
-        let image = store.prepare_image(self.spare.take().unwrap_or_default());
-        self.attempt = Some(Attempt { unfinished: Some(unfinished), contents: Contents::new(image), written: None });
+        let spare = self.spare.take().unwrap_or_default();
+        let image = rows.map(|rows| rows.prepare_image(spare)).unwrap_or_default();
+        let (epoch, contents) = (order.epoch, Contents::new(image));
+        self.attempt = Some(Attempt { epoch, unfinished: Some(unfinished), contents, written: None });
         steps::at("prepared");
         if now() >= deadline {
             let message = "making room for a copy took longer than checkpoint-hold-timeout-ms allows";
@@ -183,13 +197,18 @@ impl<F: Fabric> Member<F> {
         steps::at("cut");
         let started = now();
         let handle = Arc::clone(&self.store);
-        let store = Member::<F>::builtin(&handle)?;
+        let rows = self.rows(&handle)?;
         let Some(attempt) = &mut self.attempt else {
             return Err(Error::new(Status::Bug, "a cut without a preparation"));
         };
-        // SAFETY: every poll thread rests and no command is being executed, so nobody changes the store; GET workers may
-        // be reading it.
-        unsafe { store.capture(&mut attempt.contents.image) };
+        if let Some(state) = &self.shared.state {
+            attempt.contents.frozen = Some(Frozen::freeze(state, attempt.epoch)?);
+        }
+        if let Some(rows) = rows {
+            // SAFETY: every poll thread rests and no command is being executed, so nobody changes the store; GET workers
+            // may be reading it.
+            unsafe { rows.capture(&mut attempt.contents.image) };
+        }
         attempt.contents.windows = self.shared.guests.export(Exported::of);
         let ns = now().since_ns(started);
         steps::at("captured");
@@ -233,6 +252,9 @@ impl<F: Fabric> Member<F> {
             threads: settings.checkpoint_writers as usize,
         };
         let written = write_container(&RealDisk, unfinished, &task)?;
+        if let Some(error) = attempt.contents.frozen.as_ref().and_then(Frozen::trouble) {
+            return Err(error);
+        }
         let Superblock { epoch, checkpoint, rank, world, .. } = block;
         let file = FileRef { epoch, checkpoint, rank, world, bytes: written.bytes, digest: written.digest };
         let report = WrittenFile {

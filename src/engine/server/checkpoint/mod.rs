@@ -1,12 +1,13 @@
 //! Checkpoints of a parameter server's shards: one thread in each copies and writes, one in shard 0 leads.
 
 mod contents;
+mod fill;
 mod hold;
 mod lead;
 mod letters;
 mod member;
 mod restore;
-mod windows;
+pub(crate) mod windows;
 
 pub(super) use hold::Hold;
 pub(super) use lead::Lead;

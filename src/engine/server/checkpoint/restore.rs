@@ -3,27 +3,27 @@
 //! Shard 0 chooses and tells the others: all start from the same cut. Everything is looked at before anything is made, and
 //! a shard that cannot be filled does not start.
 
-use super::windows::{SavedWindow, decode};
-use super::{LEADER, catalog, job};
+use super::fill::Filler;
+use super::windows::SavedWindow;
+use super::{LEADER, catalog, job, random};
 use crate::checkpoint::disk::RealDisk;
 use crate::checkpoint::format::{Reader, put_u64, put_u128};
-use crate::checkpoint::verify::{Depth, open_member};
-use crate::checkpoint::{Catalog, Container, Manifest, Role, SectionKind, steps};
+use crate::checkpoint::verify::Depth;
+use crate::checkpoint::{Catalog, Manifest, steps};
 use crate::control::{ControlClient, Peer};
+use crate::engine::state::HostState;
 use crate::error::{Error, Result, Status};
-use crate::ids::{ShardId, TableTag};
-use crate::options::{CheckpointRestore, HashMethod, Settings};
-use crate::ps::{BuiltinStore, Store};
+use crate::ids::ShardId;
+use crate::options::{CheckpointRestore, Settings};
+use crate::ps::Store;
 use crate::time::now;
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// First bytes of what shard 0 tells the others.
 const MAGIC: u64 = u64::from_le_bytes(*b"RECLRST\n");
 /// Tells a shard that starts alone that the others run on.
 const RUNNING: u64 = u64::MAX;
-/// Largest description of a table.
-const TABLE_BYTES_MAX: u64 = 1 << 20;
 
 /// What a shard starts with.
 #[derive(Debug, Default)]
@@ -57,6 +57,7 @@ pub(in crate::engine::server) fn restore(
     settings: &Settings,
     control: &ControlClient,
     store: &dyn Store,
+    state: Option<&dyn HostState>,
 ) -> Result<Restored> {
     if settings.checkpoint_restore == CheckpointRestore::Off {
         return Ok(Restored::default());
@@ -66,8 +67,13 @@ pub(in crate::engine::server) fn restore(
         return Err(Error::new(Status::OptionConflict, message));
     };
     let mut damaged = BTreeSet::new();
+    let mut filler = Filler { settings, store: store.as_builtin(), state, rows: None, fatal: None };
     let manifest = if settings.shard_id == LEADER.0 {
-        let manifest = choose(settings, &catalog, &mut damaged)?;
+        let manifest = choose(&mut filler, &catalog, &mut damaged)?;
+        if manifest.is_some() {
+            fence(settings, &catalog);
+            steps::at("restore-fenced");
+        }
         let (epoch, checkpoint) = manifest.as_ref().map_or((0, 0), |one| (one.epoch, one.checkpoint));
         for shard in 1..settings.num_shards {
             control.publish_lanes(Peer::Server(ShardId(shard)), announcement(epoch, checkpoint))?;
@@ -79,7 +85,7 @@ pub(in crate::engine::server) fn restore(
     steps::at("restore-chosen");
     let Some(manifest) = manifest else { return Ok(Restored { damaged, ..Restored::default() }) };
     let started = now();
-    let (rows, windows) = fill(settings, &catalog, &manifest, store)?;
+    let (rows, windows) = filler.fill(&catalog, &manifest)?;
     steps::at("restore-filled");
     crate::event!(
         crate::observe::Level::INFO,
@@ -96,9 +102,14 @@ pub(in crate::engine::server) fn restore(
 }
 
 /// The newest that is whole, every byte of it looked at.
-fn choose(settings: &Settings, catalog: &Catalog, damaged: &mut BTreeSet<u64>) -> Result<Option<Manifest>> {
+fn choose(filler: &mut Filler<'_>, catalog: &Catalog, damaged: &mut BTreeSet<u64>) -> Result<Option<Manifest>> {
+    let settings = filler.settings;
     let wanted = Some(settings.checkpoint_restore_epoch).filter(|epoch| *epoch != 0);
-    let choice = catalog.choose(&RealDisk, Some(job(settings).0), wanted, Depth::Whole)?;
+    let judge = &mut |manifest: &Manifest| filler.judge(catalog, manifest);
+    let choice = catalog.choose_by(&RealDisk, Some(job(settings).0), wanted, judge)?;
+    if let Some(error) = filler.fatal.take() {
+        return Err(error);
+    }
     for (epoch, why) in &choice.refused {
         crate::event!(crate::observe::Level::WARN, crate::observe::events::CHECKPOINT_REFUSED, epoch, why);
     }
@@ -119,6 +130,15 @@ fn choose(settings: &Settings, catalog: &Catalog, damaged: &mut BTreeSet<u64>) -
     }
     steps::at("restore-verified");
     Ok(choice.manifest)
+}
+
+/// Takes an epoch that nobody uses: a leader of the world before, which may only sleep, cannot commit any more. Rows can
+/// be read where nothing can be written, so a failure is told and no more.
+fn fence(settings: &Settings, catalog: &Catalog) {
+    if let Err(error) = random().and_then(|nonce| catalog.fence(&RealDisk, nonce)) {
+        let shard = settings.shard_id;
+        crate::event!(crate::observe::Level::WARN, crate::observe::events::CHECKPOINT_FAILED, shard, epoch = 0, error = %error);
+    }
 }
 
 /// The one that shard 0 has chosen.
@@ -161,66 +181,4 @@ pub(in crate::engine::server) fn refuse_lone_restart(control: &ControlClient, sh
 pub(in crate::engine::server) fn supersedes(control: &ControlClient) -> bool {
     let told = control.get_lanes(Peer::Server(LEADER), Duration::from_secs(1));
     told.is_ok_and(|told| read_announcement(&told).is_some_and(|(epoch, _)| epoch != RUNNING))
-}
-
-/// Rows of this shard, and windows if shards and keys are as they were.
-fn fill(
-    settings: &Settings,
-    catalog: &Catalog,
-    manifest: &Manifest,
-    store: &dyn Store,
-) -> Result<(usize, Vec<SavedWindow>)> {
-    let Some(store) = store.as_builtin() else {
-        let message =
-            "checkpoints fill the built-in store; this shard has another one: start it with checkpoint-restore=off";
-        return Err(Error::new(Status::Unsupported, message));
-    };
-    let method = u32::from(settings.hash_method == HashMethod::SimpleMod);
-    let same = manifest.shards() == settings.num_shards && manifest.hash_method == method;
-    let (mut rows, mut windows) = (0, Vec::new());
-    for member in manifest.members.iter().filter(|member| member.role == Role::Shard) {
-        // Where keys lie as they lay, the other shards' files have nothing for this one.
-        if same && member.rank != settings.shard_id {
-            continue;
-        }
-        let container = open_member(&RealDisk, catalog, manifest, member)?;
-        rows += fill_tables(store, &container)?;
-        if same {
-            read_windows(&container, &mut windows)?;
-        }
-    }
-    Ok((rows, windows))
-}
-
-fn fill_tables(store: &BuiltinStore, container: &Container) -> Result<usize> {
-    let mut tags: BTreeMap<u32, TableTag> = BTreeMap::new();
-    for section in container.of_kind(SectionKind::Table) {
-        tags.insert(section.id, store.restore_table(&container.read_section(section, TABLE_BYTES_MAX)?)?);
-    }
-    let (mut rows, mut chunk) = (0, Vec::new());
-    for section in container.of_kind(SectionKind::TableRows) {
-        let tag = tags.get(&section.id).copied().ok_or_else(|| {
-            let message = format!("{}: {} has no table", container.path().display(), section.title());
-            Error::new(Status::InvalidArgument, message)
-        })?;
-        for index in 0..section.chunks.len() {
-            container.read_chunk(section, index, &mut chunk)?;
-            rows += store.restore_block(tag, &chunk)?;
-        }
-    }
-    Ok(rows)
-}
-
-fn read_windows(container: &Container, windows: &mut Vec<SavedWindow>) -> Result<()> {
-    let mut chunk = Vec::new();
-    for section in container.of_kind(SectionKind::Dedupe) {
-        for index in 0..section.chunks.len() {
-            container.read_chunk(section, index, &mut chunk)?;
-            decode(&chunk, windows).ok_or_else(|| {
-                let message = format!("{}: {} is malformed", container.path().display(), section.title());
-                Error::new(Status::InvalidArgument, message)
-            })?;
-        }
-    }
-    Ok(())
 }

@@ -15,31 +15,32 @@ const SLOTS_MAX: u32 = 1 << 20;
 
 /// One client's window.
 #[derive(Clone, Debug)]
-pub(in crate::engine::server) struct SavedWindow {
-    pub(in crate::engine::server) client: ClientId,
-    pub(in crate::engine::server) incarnation: Incarnation,
-    pub(in crate::engine::server) window: Arc<Window>,
+pub(crate) struct SavedWindow {
+    pub(crate) client: ClientId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) window: Arc<Window>,
 }
 
 /// What a window held at the cut.
-#[derive(Debug)]
-pub(in crate::engine::server) struct Exported {
-    client: ClientId,
-    incarnation: Incarnation,
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Exported {
+    pub(crate) client: ClientId,
+    pub(crate) incarnation: Incarnation,
     number: u64,
     slots: u32,
-    entries: Vec<(u32, u64, u64)>,
+    /// Slot, word and result of each.
+    pub(crate) entries: Vec<(u32, u64, u64)>,
 }
 
 impl Exported {
-    pub(in crate::engine::server) fn of(client: ClientId, incarnation: Incarnation, window: &Window) -> Exported {
+    pub(crate) fn of(client: ClientId, incarnation: Incarnation, window: &Window) -> Exported {
         let (slots, entries) = window.export();
         Exported { client, incarnation, number: window.number(), slots, entries }
     }
 }
 
 /// Chunks of the section.
-pub(super) fn encode(windows: &[Exported]) -> Vec<Vec<u8>> {
+pub(crate) fn encode(windows: &[Exported]) -> Vec<Vec<u8>> {
     let (mut chunks, mut out) = (Vec::new(), Vec::new());
     for window in windows {
         let most = (CHUNK_BYTES - HEAD_BYTES) / ENTRY_BYTES;
@@ -71,7 +72,7 @@ pub(super) fn encode(windows: &[Exported]) -> Vec<Vec<u8>> {
 }
 
 /// Adds the windows of a chunk. None: it is malformed.
-pub(super) fn decode(chunk: &[u8], windows: &mut Vec<SavedWindow>) -> Option<()> {
+pub(crate) fn decode(chunk: &[u8], windows: &mut Vec<SavedWindow>) -> Option<()> {
     let mut r = Reader(chunk);
     while !r.is_empty() {
         let (client, slots, incarnation) = (ClientId(r.u32()?), r.u32()?, Incarnation(r.u128()?));

@@ -1,5 +1,7 @@
 //! The contract's suite on a network without trouble and on two that make all the trouble the contract allows.
 
+mod rewind;
+
 use super::{Net, Policy, Sim};
 use crate::fabric::conformance::conformance_suite;
 use crate::sync::{Arc, OnceLock};
