@@ -1,7 +1,7 @@
 //! The server: one shard, its poll threads and workers, and what lets clients in.
 
 mod accept;
-mod checkpoint;
+pub(super) mod checkpoint;
 pub(super) mod core;
 pub(crate) mod guests;
 mod listen;

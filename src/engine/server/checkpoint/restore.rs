@@ -96,7 +96,11 @@ pub(in crate::engine::server) fn restore(
 }
 
 /// The newest that is whole, every byte of it looked at.
-fn choose(settings: &Settings, catalog: &Catalog, damaged: &mut BTreeSet<u64>) -> Result<Option<Manifest>> {
+pub(in crate::engine) fn choose(
+    settings: &Settings,
+    catalog: &Catalog,
+    damaged: &mut BTreeSet<u64>,
+) -> Result<Option<Manifest>> {
     let wanted = Some(settings.checkpoint_restore_epoch).filter(|epoch| *epoch != 0);
     let choice = catalog.choose(&RealDisk, Some(job(settings).0), wanted, Depth::Whole)?;
     for (epoch, why) in &choice.refused {
