@@ -147,10 +147,17 @@ impl<F: Fabric> Home<F> {
     /// All regions, in the order of their ids.
     #[must_use]
     pub fn facts(&self) -> Vec<RegionFacts> {
+        self.held().into_iter().map(|(facts, _)| facts).collect()
+    }
+
+    /// All regions with their memory, which stays while it is held.
+    #[must_use]
+    pub fn held(&self) -> Vec<(RegionFacts, F::Region)> {
         let one = |(id, held): (&u32, &Held<F>)| {
             let RegionAddress { iova, access, .. } = held.entry.address;
             let version = Version { incarnation: self.incarnation, epoch: self.epoch, n: held.entry.n };
-            RegionFacts { id: *id, iova, bytes: held.memory.bytes(), data: held.memory.base(), access, version }
+            let (bytes, data) = (held.memory.bytes(), held.memory.base());
+            (RegionFacts { id: *id, iova, bytes, data, access, version }, held.memory.clone())
         };
         self.read().open.iter().map(one).collect()
     }

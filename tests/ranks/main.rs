@@ -1,8 +1,10 @@
 //! Ranks of one job: regions, one-sided operations, what happens when one of them is killed.
 
+mod checkpoints;
 mod child;
 mod deaths;
 mod holds;
+mod kills;
 mod operations;
 mod support;
 

@@ -1,9 +1,12 @@
 //! Jobs of ranks, in one process or in several.
 
+use reclane::checkpoint::Catalog;
+use reclane::checkpoint::disk::RealDisk;
 use reclane::engine::{OwnRegion, Place, Rank};
 use reclane::fabric::Access;
 use reclane::options::{Options, Settings, Side};
 use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -84,6 +87,39 @@ pub fn read(rank: &Rank, from: Place, bytes: usize) -> reclane::error::Result<Ve
 
 pub const ALL: Access = Access::ALL;
 
+/// A directory of this test; gone afterwards.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    pub fn new() -> Directory {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("reclane-ranks-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory");
+        Directory(path)
+    }
+
+    pub fn path(&self) -> &str {
+        self.0.to_str().expect("UTF-8")
+    }
+
+    pub fn catalog(&self) -> Catalog {
+        Catalog::new(self.path())
+    }
+
+    /// Epochs that are committed, newest first.
+    pub fn committed(&self) -> Vec<u64> {
+        let all = self.catalog().list(&RealDisk).expect("a list");
+        all.iter().filter(|found| matches!(found.manifest, Ok(Some(_)))).map(|found| found.epoch).collect()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Another process of the test; killed when dropped.
 pub struct Process {
     child: std::process::Child,
@@ -111,6 +147,22 @@ impl Process {
     pub fn hear(&mut self) -> String {
         let mut said = self.output.by_ref().map_while(Result::ok);
         said.find_map(|line| line.strip_prefix(MARK).map(str::to_owned)).expect("the child says something")
+    }
+
+    /// What the child says next; none when it has ended.
+    pub fn try_hear(&mut self) -> Option<String> {
+        let mut said = self.output.by_ref().map_while(Result::ok);
+        said.find_map(|line| line.strip_prefix(MARK).map(str::to_owned))
+    }
+
+    /// Everything that it says until it ends.
+    pub fn last_words(&mut self) -> Vec<String> {
+        core::iter::from_fn(|| self.try_hear()).collect()
+    }
+
+    /// As `tell`, to one that may have ended.
+    pub fn try_tell(&mut self, what: &str) {
+        let _ = writeln!(self.input, "{what}");
     }
 
     /// Tells it something, and hears the answer.

@@ -131,7 +131,7 @@ impl Coordinator {
             (_, Report::Failed(why)) => {
                 let why = format!("{} {from}: {why}", self.noun);
                 return self.abort(&why);
-            },
+            }
             (Phase::Holding, Report::Held) => {}
             (Phase::Capturing, Report::Captured(ns)) => attempt.capture_ns = attempt.capture_ns.max(ns),
             (Phase::Writing, Report::Durable(file)) => {

@@ -189,7 +189,10 @@ impl Lead {
         let full = askers.iter().any(|(_, request)| request.full);
         let full = full || self.last == 0 || self.since_full + 1 >= self.settings.checkpoint_full_every;
         (self.askers, self.told) = (askers, None);
-        let promised = self.check_world().and_then(|()| random()).and_then(|nonce| Ok((self.catalog.promise(&RealDisk, nonce)?, random()?)));
+        let promised = self
+            .check_world()
+            .and_then(|()| random())
+            .and_then(|nonce| Ok((self.catalog.promise(&RealDisk, nonce)?, random()?)));
         let (epoch, checkpoint) = match promised {
             Ok(promised) => promised,
             Err(error) => {
