@@ -23,6 +23,7 @@ const NOUNS: &[&str] = &[
     "checkpoint",
     "restore",
     "rank",
+    "rank_checkpoint",
     "region",
     "operation",
 ];

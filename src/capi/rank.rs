@@ -54,6 +54,8 @@ pub struct reclane_rank_info {
     pub posted: u64,
     /// Operations that are settled.
     pub settled: u64,
+    /// Epoch of the checkpoint that it started from; 0: it started empty.
+    pub restored_epoch: u64,
 }
 
 // SAFETY: repr(C), `struct_size` first, integers only.
@@ -61,7 +63,7 @@ unsafe impl Versioned for reclane_rank_info {
     const NAME: &'static str = "reclane_rank_info";
     const FIRST_SIZE: usize = 40;
 }
-const _: () = assert!(size_of::<reclane_rank_info>() == 40);
+const _: () = assert!(size_of::<reclane_rank_info>() == 48);
 
 /// Joins a job: rank shard-id of num-server-processes. Rank 0 starts the control plane first. Does not wait for the
 /// others: reclane_rank_barrier() does.
@@ -128,6 +130,7 @@ pub unsafe extern "C" fn reclane_rank_describe(
             lanes: short(lanes.iter().filter(|lane| lane.generation != 0).count()),
             posted: lanes.iter().map(|lane| lane.posted).sum(),
             settled: lanes.iter().map(|lane| lane.retired).sum(),
+            restored_epoch: rank.restored(),
         };
         // SAFETY: checked above.
         unsafe { structs::write(info, &face) };

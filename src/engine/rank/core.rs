@@ -395,7 +395,10 @@ fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>, post
             }
             Some(Event::Mail { from, body, .. }) => post.deliver(from, &body),
             // Whoever waits in a checkpoint goes on: rank 0, which leads, is gone with its control plane.
-            Some(Event::ControlPlaneLost) => shared.notes.leader_lost("rank 0"),
+            Some(Event::ControlPlaneLost) => {
+                shared.notes.leader_lost("rank 0");
+                post.leader_lost();
+            }
             Some(_) | None => {}
         }
     }

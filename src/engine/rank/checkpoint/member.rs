@@ -78,6 +78,7 @@ impl<F: Fabric> Member<F> {
                 Some(Item::Letter(Peer::Server(LEADER), Message::Command(epoch, command))) => {
                     self.machine.heard(now(), epoch, &command)
                 }
+                Some(Item::Left(_)) => self.machine.coordinator_lost(),
                 Some(_) => Vec::new(),
                 None => self.machine.tick(now()),
             };

@@ -112,6 +112,11 @@ impl Post {
         self.leader.iter().for_each(|leader| leader.push(Item::Left(shard.0)));
     }
 
+    /// The leader cannot be reached any more: the member need not hold for it.
+    pub(in crate::engine) fn leader_lost(&self) {
+        self.member.push(Item::Left(LEADER.0));
+    }
+
     /// A letter that does not arrive is as one that was not sent: deadlines see to it.
     pub(in crate::engine) fn send(&self, to: Peer, message: Message) {
         let own = |letters: &Letters, message| letters.push(Item::Letter(Peer::Server(ShardId(self.me)), message));
