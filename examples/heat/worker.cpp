@@ -41,6 +41,15 @@ void store(const reclane::Region& region, std::size_t index, std::uint64_t value
     __atomic_store_n(reinterpret_cast<std::uint64_t*>(at), value, __ATOMIC_RELEASE);
 }
 
+// The section of a checkpoint: what of this rank is not in its regions.
+constexpr char SECTION[] = "heat";
+
+struct Position {
+    std::uint64_t steps;
+    std::uint64_t rows;
+    std::uint64_t columns;
+};
+
 char* place(const reclane::Region& region, std::size_t index) {
     return static_cast<char*>(region.data()) + index * STRIDE;
 }
@@ -60,8 +69,41 @@ Worker::Worker(reclane::Rank& rank, const Plate& plate, const Steady& steady)
         const std::size_t rounds = static_cast<std::size_t>(steady_.steps_max / steady_.every + 1);
         votes_ = must(rank.open_region(VOTES, rounds * sizeof(std::uint64_t)), "votes");
     }
+    if (info.restored_epoch != 0) {
+        resume();
+        return;
+    }
     begin(plate_, part_, plane(0));
     begin(plate_, part_, plane(1));
+}
+
+/// The regions have come back filled, the neighbours' edges among them; the section says how far they are.
+void Worker::resume() {
+    const std::string bytes = must(rank_.restored_section(SECTION), "position");
+    Position position{};
+    if (bytes.size() != sizeof position) {
+        throw std::runtime_error("the checkpoint's position has another size");
+    }
+    std::memcpy(&position, bytes.data(), sizeof position);
+    if (position.rows != plate_.rows || position.columns != plate_.columns) {
+        throw std::invalid_argument("the checkpoint is of a plate of another size: --rows and --columns must stay");
+    }
+    begun_ = position.steps;
+}
+
+/// All ranks come here after the same step, when their neighbours' edges have arrived: nothing is under way. A checkpoint
+/// that cannot be now, because the one before is still being written say, is left out by all of them.
+void Worker::checkpoint(std::uint64_t steps) {
+    const Position position{steps, plate_.rows, plate_.columns};
+    const std::string bytes(reinterpret_cast<const char*>(&position), sizeof position);
+    const reclane::Result<std::uint64_t> taken = rank_.checkpoint(SECTION, bytes);
+    if (taken) {
+        ++checkpoints_.taken;
+    } else if (taken.error().status() == RECLANE_STATUS_CHECKPOINT_ABORTED) {
+        ++checkpoints_.skipped;
+    } else {
+        examples::raise(taken.error(), "checkpoint");
+    }
 }
 
 double* Worker::plane(std::uint64_t step) {
@@ -119,9 +161,10 @@ bool Worker::all_steady(std::uint64_t step, bool mine) {
     }
 }
 
-Outcome Worker::solve(const Death& death) {
+Outcome Worker::solve(const Death& death, std::uint64_t checkpoint_every) {
     must(rank_.barrier("begin"), "begin");
     Outcome outcome;
+    outcome.steps = begun_;
     while (!outcome.steady && outcome.steps < steady_.steps_max) {
         const std::uint64_t step_number = outcome.steps + 1;
         if (death.rank == static_cast<std::int64_t>(number_) && death.step == step_number) {
@@ -138,6 +181,9 @@ Outcome Worker::solve(const Death& death) {
         }
         if (number_ + 1 < ranks_) {
             wait_for(BELOW, step_number, number_ + 1);
+        }
+        if (checkpoint_every != 0 && step_number % checkpoint_every == 0 && !outcome.steady) {
+            checkpoint(step_number);
         }
     }
     must(rank_.barrier("end"), "end");

@@ -941,10 +941,10 @@ public:
         result.settle(reclane_rank_suspend(raw(), timeout_ms, result.out()));
         return result;
     }
-    // reclane_rank_resume()
-    Result<void> resume() noexcept {
+    // reclane_rank_resume(); 0 is 60 s
+    Result<void> resume(std::uint64_t timeout_ms = 0) noexcept {
         Result<void> result;
-        result.settle(reclane_rank_resume(raw(), result.out()));
+        result.settle(reclane_rank_resume(raw(), timeout_ms, result.out()));
         return result;
     }
 };

@@ -149,9 +149,10 @@ pub(super) fn state_of(state: u32) -> Result<CheckpointState> {
         CheckpointState::Writing,
         CheckpointState::Committed,
     ];
-    states.get(state as usize).copied().ok_or_else(|| {
-        Error::new(Status::InvalidArgument, format!("state {state} cannot be waited for; 0 to 4 can"))
-    })
+    states
+        .get(state as usize)
+        .copied()
+        .ok_or_else(|| Error::new(Status::InvalidArgument, format!("state {state} cannot be waited for; 0 to 4 can")))
 }
 
 /// The section of a request, if it has one.

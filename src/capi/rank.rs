@@ -233,6 +233,66 @@ pub unsafe extern "C" fn reclane_rank_release(
     unsafe { guard::with(rank, error, body) }
 }
 
+/// Gives everything of the device back, in place: lanes, registrations of regions, descriptors, mappings and threads of the
+/// fabric. A tool that cannot deal with devices may act on the process then. Regions stay readable and writable where they
+/// are; operations wait, up to their own timeouts. All ranks call it, each at a point where no other thread of its program
+/// posts or touches regions until it has returned. The session with the control plane stays open. Only fabric=shm can.
+///
+/// rank        from reclane_rank_open().
+/// timeout_ms  how long to wait for what is under way and for the other ranks, milliseconds; 0 for 60 s.
+/// error       may be NULL; filled on failure only. The rank is awake then, as far as that was possible.
+///
+/// RECLANE_STATUS_WAIT_TIMEOUT     something is under way still; the message names the rank it goes to
+/// RECLANE_STATUS_STARTUP_TIMEOUT  not all ranks came in time
+/// RECLANE_STATUS_UNSUPPORTED      the fabric cannot be suspended
+/// RECLANE_STATUS_WRONG_STATE      it is suspended already
+/// RECLANE_STATUS_BUSY             a hold or a checkpoint is under way
+/// RECLANE_STATUS_SHARD_UNREACHABLE, _OS_ERROR, _RESOURCE_LIMIT, _CONTROL_PLANE_UNREACHABLE  as their names say
+/// RECLANE_STATUS_BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+/// Threads: any; one at a time per rank.  Blocks: up to timeout_ms.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_rank_suspend(
+    rank: *const reclane_rank,
+    timeout_ms: u64,
+    error: *mut reclane_error,
+) -> Status {
+    let body = |rank: &Rank| {
+        rank.suspend(timeout_or(timeout_ms, WAIT_DEFAULT))?;
+        Ok(Status::Ok)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(rank, error, body) }
+}
+
+/// Takes the device again, with new keys under the same addresses. Returns when all ranks have called it; lanes come up with
+/// the next operation.
+///
+/// rank        from reclane_rank_open().
+/// timeout_ms  how long to wait for the other ranks, milliseconds; 0 for 60 s.
+/// error       may be NULL; filled on failure only. Operations wait still then; call again.
+///
+/// RECLANE_STATUS_WRONG_STATE      it is not suspended
+/// RECLANE_STATUS_STARTUP_TIMEOUT  not all ranks came in time
+/// RECLANE_STATUS_SHARD_UNREACHABLE, _OS_ERROR, _RESOURCE_LIMIT, _CONTROL_PLANE_UNREACHABLE, _FABRIC_UNAVAILABLE  as their
+/// names say
+/// RECLANE_STATUS_BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+/// Threads: any; one at a time per rank.  Blocks: up to timeout_ms.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_rank_resume(
+    rank: *const reclane_rank,
+    timeout_ms: u64,
+    error: *mut reclane_error,
+) -> Status {
+    let body = |rank: &Rank| {
+        rank.resume(timeout_or(timeout_ms, WAIT_DEFAULT))?;
+        Ok(Status::Ok)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(rank, error, body) }
+}
+
 /// Leaves the job and closes the handle: lanes end, and so does what is under way on them; regions that are still open stay
 /// readable here until reclane_region_close(). Rank 0 stays for the others to leave first, at most 5 s. NULL and an
 /// already closed handle do nothing.

@@ -132,6 +132,32 @@ impl<F: Fabric> Home<F> {
         Some(held.memory)
     }
 
+    /// Takes all memory back from the device; see [`Region::suspend`]. On failure some of it may be taken back.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn suspend(&self) -> Result<()> {
+        self.table.suspend()?;
+        self.read().open.values().try_for_each(|held| held.memory.suspend())
+    }
+
+    /// Registers it again: each region under its address and a new key, which is another version of it.
+    ///
+    /// # Errors
+    /// As [`Region::resume`]; it can be tried again.
+    pub fn resume(&self) -> Result<()> {
+        self.table.resume()?;
+        let mut regions = self.write();
+        let Regions { open, n } = &mut *regions;
+        for (id, held) in open {
+            held.memory.resume()?;
+            *n += 1;
+            held.entry = Entry { n: *n, address: held.memory.address() };
+            self.page.write(place_of(*id), &held.entry.words());
+        }
+        Ok(())
+    }
+
     /// What peers are told.
     #[must_use]
     pub fn entries(&self) -> Vec<(u32, Entry)> {

@@ -59,6 +59,16 @@ pub fn play() {
                 });
                 say(taken.map_or_else(|error| error.to_string(), |status| format!("epoch {}", status.epoch)));
             }
+            "suspend" => say(rank.suspend(PATIENCE).map_or_else(|error| error.to_string(), |()| "ok".into())),
+            "suspend-alone" => {
+                let alone = rank.suspend(Duration::from_millis(100));
+                say(alone.map_or_else(|error| error.to_string(), |()| "ok".into()));
+            }
+            "resume-alone" => {
+                let alone = rank.resume(Duration::from_millis(100));
+                say(alone.map_or_else(|error| error.to_string(), |()| "ok".into()));
+            }
+            "resume" => say(rank.resume(PATIENCE).map_or_else(|error| error.to_string(), |()| "ok".into())),
             "barrier" => say(rank.barrier("end", PATIENCE).map_or_else(|error| error.to_string(), |()| "ok".into())),
             other => panic!("no such command: {other}"),
         }
@@ -91,22 +101,52 @@ fn work(settings: &Settings) {
     }
 }
 
+/// Words of the job's region: own number, two inboxes by parity, two counters, and what each rank has done.
+const INBOX: usize = 8;
+const ONCE: usize = 16;
+const TOGETHER: usize = 17;
+const DONE: usize = 32;
+
+fn place(rank: u32, index: usize) -> reclane::engine::Place {
+    at(rank, 1, index as u64 * 8)
+}
+
+/// Until all have done so many rounds. Asks those that have not whether they are there at all.
+fn wait_for_all(rank: &Rank, region: &reclane::engine::OwnRegion, ranks: u32, rounds: u64) -> Result<()> {
+    for peer in 0..ranks {
+        let mut looks = 0_u32;
+        while word(region, DONE + peer as usize).load(Ordering::Acquire) < rounds {
+            looks += 1;
+            if looks.is_multiple_of(256) {
+                crate::support::read(rank, place(peer, 0), 8)?;
+            }
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
+}
+
 fn rounds(rank: &Rank) -> Result<u64> {
     let (number, ranks) = (rank.number(), u32::try_from(rank.lanes().len()).expect("few"));
     let region = rank.open_region(1, 1 << 16, ALL)?;
-    let (own, left, count) = (word(&region, 0), [word(&region, 8), word(&region, 9)], word(&region, 16));
     let begun = rank.restored_section("round").map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
-    rank.barrier("regions are open", PATIENCE)?;
+    for peer in 0..ranks {
+        rank.find_region(peer, 1, PATIENCE)?;
+    }
+    let right = (number + 1) % ranks;
     for round in begun.unwrap_or(0)..ROUNDS {
-        let last = left[usize::from(round % 2 == 1)].load(Ordering::Acquire);
-        let next =
-            (own.load(Ordering::Acquire) ^ last.rotate_left(7)).wrapping_mul(0x9e37_79b9_7f4a_7c15) + u64::from(number);
+        let (own, parity) = (word(&region, 0), usize::from(round % 2 == 1));
+        let last = word(&region, INBOX + parity).load(Ordering::Acquire);
+        let mixed = (own.load(Ordering::Acquire) ^ last.rotate_left(7)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let next = mixed.wrapping_add(u64::from(number));
         own.store(next, Ordering::Release);
-        let right = (number + 1) % ranks;
-        write(rank, at(right, 1, 64 + 8 * ((round + 1) % 2)), &next.to_le_bytes())?;
-        rank.fetch_add_once(at(right, 1, 128), next >> 32)?;
-        rank.fetch_add(at(0, 1, 136), 1)?;
-        rank.barrier(if round % 2 == 0 { "even" } else { "odd" }, PATIENCE)?;
+        write(rank, place(right, INBOX + 1 - parity), &next.to_le_bytes())?;
+        rank.fetch_add_once(place(right, ONCE), next >> 32)?;
+        rank.fetch_add(place(0, TOGETHER), 1)?;
+        for peer in 0..ranks {
+            write(rank, place(peer, DONE + number as usize), &(round + 1).to_le_bytes())?;
+        }
+        wait_for_all(rank, &region, ranks, round + 1)?;
         say(format_args!("round {round}"));
         if round % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1 {
             let section = ("round".to_owned(), (round + 1).to_le_bytes().to_vec());
@@ -114,7 +154,8 @@ fn rounds(rank: &Rank) -> Result<u64> {
             let _ = rank.checkpoint(false, vec![section], PATIENCE);
         }
     }
-    Ok(own.load(Ordering::Acquire)
-        ^ count.load(Ordering::Acquire).rotate_left(1)
-        ^ word(&region, 17).load(Ordering::Acquire))
+    let of = |index| word(&region, index).load(Ordering::Acquire);
+    let sum = of(0) ^ of(ONCE).rotate_left(1) ^ of(TOGETHER);
+    // Nobody leaves before all have what they need of the others.
+    rank.barrier("end", PATIENCE).map(|()| sum)
 }

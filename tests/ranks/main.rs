@@ -7,6 +7,7 @@ mod holds;
 mod kills;
 mod operations;
 mod support;
+mod suspends;
 
 #[test]
 fn child() {

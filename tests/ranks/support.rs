@@ -183,6 +183,25 @@ impl Process {
         (files, maps.matches("memfd:reclane").count())
     }
 
+    /// Descriptors and threads that only the fabric makes.
+    pub fn of_the_fabric(&self) -> Vec<String> {
+        let of = format!("/proc/{}", self.child.id());
+        let entries = |what: &str| std::fs::read_dir(format!("{of}/{what}")).expect("its entries").flatten();
+        let links = entries("fd").filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        let links = links.map(|link| link.display().to_string()).filter(|link| link.contains("memfd:reclane"));
+        let threads = entries("task").filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        let threads = threads.filter(|name| name.starts_with("reclane-shm") || name.starts_with("reclane-atomics"));
+        // Names of sockets are in the kernel's list, with the inode that the descriptor shows.
+        let unix = std::fs::read_to_string(format!("{of}/net/unix")).unwrap_or_default();
+        let inodes: Vec<String> = entries("fd")
+            .filter_map(|entry| std::fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned))
+            .filter_map(|link| link.strip_prefix("socket:[").map(|rest| rest.trim_end_matches(']').to_owned()))
+            .collect();
+        let named = unix.lines().filter(|line| line.contains('@') && line.contains("reclane"));
+        let named = named.filter(|line| line.split_whitespace().nth(6).is_some_and(|i| inodes.iter().any(|x| x == i)));
+        links.chain(threads.map(|name| name.trim().to_owned())).chain(named.map(str::to_owned)).collect()
+    }
+
     fn signal(&self, signal: i32) {
         let pid = libc::pid_t::try_from(self.child.id()).expect("a pid");
         // SAFETY: a plain system call; the process is our child and was not waited for yet.

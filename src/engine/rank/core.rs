@@ -10,7 +10,7 @@ use crate::engine::{fresh_incarnation, host_name, identity};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Access, Fabric, Qp, Region, Waker};
 use crate::ids::{Epoch, Incarnation, ShardId};
-use crate::memory::{Dedupe, Gate, Home, Mailbox, RegionFacts};
+use crate::memory::{Dedupe, Gate, HoldId, Home, Mailbox, RegionFacts};
 use crate::options::Settings;
 use crate::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock};
 use crate::thread::start;
@@ -28,7 +28,7 @@ const DRAINING_TIMEOUT: Duration = Duration::from_secs(1);
 /// The event thread looks up this often.
 const LISTEN: Duration = Duration::from_millis(500);
 /// Completions of queue pairs that only receive writes: none.
-const GUEST_CQ_DEPTH: u32 = 16;
+pub(super) const GUEST_CQ_DEPTH: u32 = 16;
 
 type Mailboxes<F> = Vec<Arc<Mutex<Mailbox<F>>>>;
 
@@ -48,10 +48,12 @@ pub(super) struct Shared<F: Fabric> {
     pub(super) open: Gate,
     pub(super) others: Vec<Other<F>>,
     pub(super) guests: Mutex<Vec<Guest<F>>>,
-    pub(super) guest_cq: Arc<F::Cq>,
+    /// None while this rank is suspended.
+    pub(super) guest_cq: Mutex<Option<Arc<F::Cq>>>,
     pub(super) mailboxes: Mutex<Mailboxes<F>>,
     pub(super) dedupe: Mutex<Dedupe>,
-    pub(super) waker: Arc<F::Waker>,
+    /// As above.
+    pub(super) waker: Mutex<Option<Arc<F::Waker>>>,
     pub(super) server: Mutex<Option<JoinHandle<()>>>,
     /// What was heard of checkpoints.
     pub(super) notes: Arc<Notes>,
@@ -67,6 +69,12 @@ pub(super) struct Shared<F: Fabric> {
     pub(super) closing: AtomicBool,
     /// The threads end.
     pub(super) ended: AtomicBool,
+    /// The device was given back: nothing can be connected or let in.
+    pub(super) asleep: AtomicBool,
+    /// What holds the gate while this rank is suspended.
+    pub(super) slept: Mutex<Option<HoldId>>,
+    /// The thread that executes atomics ends; another one is started when it is needed.
+    pub(super) rest: AtomicBool,
     pub(super) home: Home<F>,
     /// Last, so that lanes go before the fabric that made them.
     pub(super) fabric: F,
@@ -100,10 +108,13 @@ impl<F: Fabric> Shared<F> {
             open: Gate::default(),
             others: (0..settings.num_shards).map(|number| Other::new(number, places)).collect(),
             guests: Mutex::default(),
-            guest_cq: fabric.create_cq(GUEST_CQ_DEPTH)?,
+            guest_cq: Mutex::new(Some(fabric.create_cq(GUEST_CQ_DEPTH)?)),
             mailboxes: Mutex::default(),
             dedupe: Mutex::default(),
-            waker: fabric.create_waker()?,
+            waker: Mutex::new(Some(fabric.create_waker()?)),
+            asleep: AtomicBool::new(false),
+            slept: Mutex::default(),
+            rest: AtomicBool::new(false),
             server: Mutex::default(),
             notes: Arc::default(),
             desk: Desk::default(),
@@ -293,7 +304,9 @@ impl<F: Fabric> Core<F> {
         }
         shared.ended.store(true, Ordering::Relaxed);
         control.wake();
-        shared.waker.notify();
+        let waker = lock(&shared.waker).clone();
+        waker.iter().for_each(|waker| waker.notify());
+        drop(waker);
         // As above.
         let _ = events.join();
         let server = lock(&shared.server).take();

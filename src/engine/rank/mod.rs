@@ -11,6 +11,7 @@ mod core;
 mod hold;
 mod once;
 mod operate;
+mod suspend;
 
 pub use checkpoint::{Hooks, Section};
 pub use operate::Ticket;
@@ -392,6 +393,27 @@ impl Rank {
     #[must_use]
     pub fn restored_section(&self, name: &str) -> Option<Vec<u8>> {
         on_core!(&*self.face, core => core.section(name))
+    }
+
+    /// Gives everything of the device back, in place: lanes, registrations of regions, descriptors, mappings and threads of the
+    /// fabric. Regions stay readable and writable where they are; operations wait. All ranks call it, each where its program
+    /// rests. The session with the control plane stays.
+    ///
+    /// # Errors
+    /// `WaitTimeout` naming who is not drained; `StartupTimeout` when not all ranks came; `Unsupported` on fabrics that
+    /// cannot; `WrongState` when it is suspended. It is awake then, as far as that was possible.
+    pub fn suspend(&self, timeout: Duration) -> Result<()> {
+        on_core!(&*self.face, core => core.suspend(timeout))
+    }
+
+    /// Takes the device again, with new keys under the same addresses. Operations go on when all ranks have called it; lanes
+    /// come up with the next operation.
+    ///
+    /// # Errors
+    /// `WrongState` when it is not suspended; `StartupTimeout` when not all ranks came within the time, and CONTEXT statuses: it
+    /// stays suspended and can be resumed again.
+    pub fn resume(&self, timeout: Duration) -> Result<()> {
+        on_core!(&*self.face, core => core.resume(timeout))
     }
 
     /// Leaves the deployment. Rank 0 stays for the others to leave first, at most 5 s.

@@ -45,7 +45,7 @@ use super::{
 use crate::error::{Error, Result, Status};
 use crate::numa;
 use crate::options::HugePages;
-use crate::sync::Arc;
+use crate::sync::{Arc, Mutex, lock};
 use crate::time::now;
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -71,7 +71,8 @@ impl Default for ShmOptions {
 #[derive(Debug)]
 pub struct Shm {
     options: ShmOptions,
-    core: Arc<Core>,
+    /// None while it is suspended.
+    core: Mutex<Option<Arc<Core>>>,
 }
 
 impl Shm {
@@ -83,13 +84,17 @@ impl Shm {
         numa::check(options.numa_id)?;
         // Registers this process for barriers before the first peer can rely on them.
         fence::available();
-        let core = Core::start().map_err(|error| {
-            let mut report = Error::os("shm: the fabric cannot be opened", &error);
-            report.status = Status::FabricUnavailable;
-            report
-        })?;
-        Ok(Shm { options, core: Arc::new(core) })
+        Ok(Shm { options, core: Mutex::new(Some(start()?)) })
     }
+}
+
+fn start() -> Result<Arc<Core>> {
+    let core = Core::start().map_err(|error| {
+        let mut report = Error::os("shm: the fabric cannot be opened", &error);
+        report.status = Status::FabricUnavailable;
+        report
+    })?;
+    Ok(Arc::new(core))
 }
 
 impl Fabric for Shm {
@@ -135,10 +140,33 @@ impl Fabric for Shm {
         recv_cq: &Arc<ShmCq>,
         waker: Option<&Arc<ShmWaker>>,
     ) -> Result<ShmQp> {
-        let hub = &self.core.hub;
+        let core = lock(&self.core).clone();
+        let core = core.ok_or_else(|| Error::new(Status::WrongState, "shm: the fabric is suspended"))?;
+        let hub = &core.hub;
         let qp =
             hub.enter(|number| Ok(Arc::new(QpCore::new(number, hub, config, exposed, (send_cq, recv_cq), waker)?)))?;
-        Ok(ShmQp { qp, _core: Arc::clone(&self.core) })
+        Ok(ShmQp { qp, _core: core })
+    }
+
+    fn suspend(&self) -> Result<()> {
+        let mut place = lock(&self.core);
+        if let Some(core) = place.take() {
+            if Arc::strong_count(&core) > 1 {
+                *place = Some(core);
+                return Err(Error::new(Status::Busy, "shm: a queue pair is still there; the fabric is not suspended"));
+            }
+            // Ends its thread, which closes what it serves.
+            drop(core);
+        }
+        Ok(())
+    }
+
+    fn resume(&self) -> Result<()> {
+        let mut place = lock(&self.core);
+        if place.is_none() {
+            *place = Some(start()?);
+        }
+        Ok(())
     }
 }
 
