@@ -1139,7 +1139,7 @@ typedef struct reclane_checkpoint_cost {
 typedef struct reclane_restore_info {
   /* sizeof(reclane_restore_info), set by the caller. */
   uint32_t struct_size;
-  /* How many shards it was taken of. It can be restored by any number. */
+  /* How many shards it was taken of; 0: it is of ranks. It can be restored by any number. */
   uint32_t shards;
   /* Its epoch. */
   uint64_t epoch;
@@ -1159,6 +1159,10 @@ typedef struct reclane_restore_info {
   uint32_t refused;
   /* Earlier ones that it builds on. */
   uint32_t needs;
+  /* How many ranks it was taken of; 0: it is of a parameter server. As many get their regions back. */
+  uint32_t ranks;
+  /* 0. */
+  uint32_t reserved;
 } reclane_restore_info;
 
 /* What a rank has and has done. Set struct_size = sizeof(reclane_rank_info) before the call. */
@@ -2537,7 +2541,7 @@ reclane_status reclane_restore_refused(const struct reclane_restore *restore,
                                        size_t *length,
                                        struct reclane_error *error);
 
-/* Copies an application section out of the checkpoint.
+/* Copies an application section out of the checkpoint. Of a checkpoint of ranks: rank 0's.
  *
  * restore   from reclane_restore_open().
  * name      the section's name, NUL-terminated UTF-8.
@@ -2560,7 +2564,34 @@ reclane_status reclane_restore_section(const struct reclane_restore *restore,
                                        size_t *length,
                                        struct reclane_error *error);
 
-/* Lets servers that are opened with these options start from this checkpoint and no other: sets checkpoint-directory,
+/* Copies bytes of a rank's region out of the checkpoint: for programs that go on with another number of ranks, or that look
+ * into it.
+ *
+ * restore   from reclane_restore_open().
+ * rank      the rank that it was of.
+ * region    its id.
+ * offset    first byte that is wanted.
+ * buffer    receives the bytes from there on, as many as it takes and there are; may be NULL when capacity is 0.
+ * capacity  bytes of buffer.
+ * length    receives the length of the whole region.
+ * error     may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  the checkpoint has no such rank or region
+ * RECLANE_STATUS_OS_ERROR          its file cannot be read any more
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: while it is read.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_restore_region(const struct reclane_restore *restore,
+                                      uint32_t rank,
+                                      uint32_t region,
+                                      uint64_t offset,
+                                      void *buffer,
+                                      size_t capacity,
+                                      uint64_t *length,
+                                      struct reclane_error *error);
+
+/* Lets servers, or ranks, that are opened with these options start from this checkpoint and no other: sets checkpoint-directory,
  * checkpoint-restore and checkpoint-restore-epoch. All shards must do so, in any number; rows find their shards.
  *
  * restore  from reclane_restore_open().
@@ -2683,6 +2714,48 @@ RECLANE_NODISCARD
 reclane_status reclane_rank_release(const struct reclane_rank *rank,
                                     uint64_t hold,
                                     struct reclane_error *error);
+
+/* Gives everything of the device back, in place: lanes, registrations of regions, descriptors, mappings and threads of the
+ * fabric. A tool that cannot deal with devices may act on the process then. Regions stay readable and writable where they
+ * are; operations wait, up to their own timeouts. All ranks call it, each at a point where no other thread of its program
+ * posts or touches regions until it has returned. The session with the control plane stays open. Only fabric=shm can.
+ *
+ * rank        from reclane_rank_open().
+ * timeout_ms  how long to wait for what is under way and for the other ranks, milliseconds; 0 for 60 s.
+ * error       may be NULL; filled on failure only. The rank is awake then, as far as that was possible.
+ *
+ * RECLANE_STATUS_WAIT_TIMEOUT     something is under way still; the message names the rank it goes to
+ * RECLANE_STATUS_STARTUP_TIMEOUT  not all ranks came in time
+ * RECLANE_STATUS_UNSUPPORTED      the fabric cannot be suspended
+ * RECLANE_STATUS_WRONG_STATE      it is suspended already
+ * RECLANE_STATUS_BUSY             a hold or a checkpoint is under way
+ * RECLANE_STATUS_SHARD_UNREACHABLE, _OS_ERROR, _RESOURCE_LIMIT, _CONTROL_PLANE_UNREACHABLE  as their names say
+ * RECLANE_STATUS_BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any; one at a time per rank.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_suspend(const struct reclane_rank *rank,
+                                    uint64_t timeout_ms,
+                                    struct reclane_error *error);
+
+/* Takes the device again, with new keys under the same addresses. Returns when all ranks have called it; lanes come up with
+ * the next operation.
+ *
+ * rank        from reclane_rank_open().
+ * timeout_ms  how long to wait for the other ranks, milliseconds; 0 for 60 s.
+ * error       may be NULL; filled on failure only. Operations wait still then; call again.
+ *
+ * RECLANE_STATUS_WRONG_STATE      it is not suspended
+ * RECLANE_STATUS_STARTUP_TIMEOUT  not all ranks came in time
+ * RECLANE_STATUS_SHARD_UNREACHABLE, _OS_ERROR, _RESOURCE_LIMIT, _CONTROL_PLANE_UNREACHABLE, _FABRIC_UNAVAILABLE  as their
+ * names say
+ * RECLANE_STATUS_BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any; one at a time per rank.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_resume(const struct reclane_rank *rank,
+                                   uint64_t timeout_ms,
+                                   struct reclane_error *error);
 
 /* Leaves the job and closes the handle: lanes end, and so does what is under way on them; regions that are still open stay
  * readable here until reclane_region_close(). Rank 0 stays for the others to leave first, at most 5 s. NULL and an
