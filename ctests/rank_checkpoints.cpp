@@ -99,7 +99,7 @@ void second_life(const std::string& directory) {
     program.refuse = 3;
     const auto given_up = rank.checkpoint_begin().value();
     const auto why = rank.checkpoint_wait(given_up);
-    CHECK(why.status() == RECLANE_STATUS_CHECKPOINT_ABORTED && why.error().message().find("(3)") != std::string::npos);
+    CHECK(why.status() == RECLANE_STATUS_CHECKPOINT_ABORTED && std::string(why.error().message()).find("(3)") != std::string::npos);
     CHECK(rank.clear_hooks().ok());
     CHECK(program.calls == "rest section copied rest dropped ");
 
@@ -133,7 +133,7 @@ void looked_into(const std::string& directory) {
     CHECK(piece[0] == 7 && piece[2] == 0);
     const auto two = open_rank(directory, "latest", "2");
     CHECK(two.status() == RECLANE_STATUS_INVALID_ARGUMENT &&
-          two.error().message().find("is of 1 ranks, this job has 2") != std::string::npos);
+          std::string(two.error().message()).find("is of 1 ranks, this job has 2") != std::string::npos);
 }
 
 }  // namespace

@@ -71,15 +71,18 @@ impl Mapping {
 
     /// Takes the place of another one of the same length, whose address stays what it was.
     fn move_onto(self, place: &Mapping) -> io::Result<()> {
-        let (from, to) = (self.base.as_ptr().cast::<libc::c_void>(), place.base.as_ptr().cast::<libc::c_void>());
+        let mut own = core::mem::ManuallyDrop::new(self);
+        let (from, to) = (own.base.as_ptr().cast::<libc::c_void>(), place.base.as_ptr().cast::<libc::c_void>());
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         // SAFETY: replaces exactly the range of `place`, which stays mapped, now with the same bytes from elsewhere.
-        let moved = unsafe { libc::mremap(from, self.bytes, place.bytes, flags, to) };
+        let moved = unsafe { libc::mremap(from, own.bytes, place.bytes, flags, to) };
         if moved == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            // SAFETY: it is still mapped where it was, and is not used again.
+            unsafe { core::mem::ManuallyDrop::drop(&mut own) };
+            return Err(error);
         }
-        // Its range is not mapped any more.
-        core::mem::forget(self);
+        // Its own range is not mapped any more: there is nothing to unmap.
         Ok(())
     }
 
