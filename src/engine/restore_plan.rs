@@ -62,7 +62,7 @@ impl RestorePlan {
     /// How many ranks it is of; 0: it is of a parameter server.
     #[must_use]
     pub fn ranks(&self) -> u32 {
-        self.manifest.member(Role::Rank, 0).map_or(0, |member| member.world)
+        self.manifest.ranks()
     }
 
     /// Copies bytes of a rank's region from `offset` on, as many as `out` takes and there are. The region's whole length.

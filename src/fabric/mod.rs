@@ -63,6 +63,9 @@ pub trait Fabric: Debug + Send + Sync + Sized + 'static {
     /// Whether it is a simulation, whose worlds may ask for deliberate mistakes ([`mutated`]).
     const SIMULATED: bool = false;
 
+    /// Whether everything of the device can be given back in place ([`Fabric::suspend`], [`Region::suspend`]).
+    const SUSPENDS: bool = false;
+
     /// What this instance can do.
     fn capabilities(&self) -> Capabilities;
 

@@ -91,6 +91,10 @@ impl<F: Fabric> Shared<F> {
 impl<F: Fabric> Core<F> {
     /// All ranks hold; then each gives its lanes, registrations and the fabric itself back. On failure it is awake.
     pub(super) fn suspend(&self, timeout: Duration) -> Result<()> {
+        if !F::SUSPENDS {
+            let message = format!("fabric={} cannot be suspended; fabric=shm can", F::NAME);
+            return Err(Error::new(Status::Unsupported, message));
+        }
         let (shared, deadline) = (&self.shared, now().after(timeout));
         let mut held = lock(&shared.slept);
         if held.is_some() {

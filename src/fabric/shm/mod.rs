@@ -104,6 +104,7 @@ impl Fabric for Shm {
     type Waker = ShmWaker;
 
     const NAME: &'static str = "shm";
+    const SUSPENDS: bool = true;
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {

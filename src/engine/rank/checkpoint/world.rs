@@ -6,7 +6,7 @@
 
 use crate::checkpoint::disk::RealDisk;
 use crate::checkpoint::verify::Depth;
-use crate::checkpoint::{Catalog, Manifest, Role, World};
+use crate::checkpoint::{Catalog, Manifest, World};
 use crate::control::{ControlClient, Identity, Member};
 use crate::engine::server::checkpoint::{catalog, choose, job, random};
 use crate::error::{Error, Result, Status};
@@ -55,8 +55,8 @@ fn no_directory(settings: &Settings) -> Result<Option<Entry>> {
 
 /// Regions go back to the ranks that they were of.
 fn fits(settings: &Settings, manifest: &Manifest) -> Result<()> {
-    let (then, now) = (manifest.members.iter().filter(|member| member.role == Role::Rank).count(), settings.num_shards);
-    if then == now as usize {
+    let (then, now) = (manifest.ranks(), settings.num_shards);
+    if then == now {
         return Ok(());
     }
     let message = format!(
@@ -82,7 +82,13 @@ pub(in crate::engine::rank) fn join(
     }
     let Some(catalog) = catalog(settings) else {
         no_directory(settings)?;
-        return Ok((knock(identity)?, None));
+        let control = knock(identity).map_err(|mut error| {
+            if error.status == Status::StaleEpoch {
+                error.message.push_str("; is checkpoint-directory set on all ranks, or on none?");
+            }
+            error
+        })?;
+        return Ok((control, None));
     };
     let plain = identity.epoch.0;
     let mut last = None;
