@@ -137,10 +137,13 @@ kill_heat() {
         esac
         if [ "$victim" -ne 0 ]; then
             kill -KILL -- "-${heat_ids[$rank]}" 2>/dev/null || true
-            # The others notice by themselves, and give up.
-            for process_id in "${heat_ids[@]}"; do
-                wait_for_end "$process_id" 60 || die "a rank lives on after $what was killed; seed $seed, kill $done_kills"
-            done
+            # Once all have met, the others notice by themselves, and give up.
+            if grep -qs 'event=starting\|event=resuming' "$logs/heat-$done_kills-0.log"; then
+                for process_id in "${heat_ids[@]}"; do
+                    wait_for_end "$process_id" 90 ||
+                        die "a rank lives on after $what was killed; seed $seed, kill $done_kills"
+                done
+            fi
         fi
         kill_everything
         done_kills=$((done_kills + 1))

@@ -100,6 +100,7 @@ int work(std::uint32_t number, const std::string& port, int report) {
     death.rank = FLAGS_die_rank;
     death.step = FLAGS_die_step;
     const std::uint64_t start = examples::now_ns();
+    worker.meet();
     if (number == 0 && FLAGS_checkpoint_every != 0) {
         const bool resumed = worker.begun() != 0;
         std::printf("component=reclane_heat event=%s step=%" PRIu64 "\n", resumed ? "resuming" : "starting",
@@ -120,7 +121,8 @@ int work(std::uint32_t number, const std::string& port, int report) {
         }
         equal = is_equal(plate, outcome, worker.gather(outcome));
     }
-    examples::must(rank.barrier("checked"), "end");
+    // The others wait here while rank 0 checks; it finds them, or one of them is gone.
+    examples::must(rank.barrier("checked", number == 0 ? 10000 : 0), "end");
     return equal ? 0 : 1;
 }
 

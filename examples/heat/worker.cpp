@@ -161,8 +161,11 @@ bool Worker::all_steady(std::uint64_t step, bool mine) {
     }
 }
 
-Outcome Worker::solve(const Death& death, std::uint64_t checkpoint_every) {
+void Worker::meet() {
     must(rank_.barrier("begin"), "begin");
+}
+
+Outcome Worker::solve(const Death& death, std::uint64_t checkpoint_every) {
     Outcome outcome;
     outcome.steps = begun_;
     while (!outcome.steady && outcome.steps < steady_.steps_max) {

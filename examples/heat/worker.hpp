@@ -26,7 +26,10 @@ public:
     /// Begins anew, or where the checkpoint was made that the rank started from.
     Worker(reclane::Rank& rank, const Plate& plate, const Steady& steady);
 
-    /// Solves together with the other ranks, with a checkpoint every so many steps; 0: none. Throws when a rank is gone.
+    /// Waits until all ranks have their regions.
+    void meet();
+
+    /// Solves together with the other ranks, after meet(), with a checkpoint every so many steps; 0: none. Throws when a rank is gone.
     Outcome solve(const Death& death, std::uint64_t checkpoint_every);
 
     /// Steps that were done before this life.
