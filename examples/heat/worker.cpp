@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "../common/checked.hpp"
+#include "../common/clock.hpp"
 
 namespace heat {
 namespace {
@@ -28,8 +29,10 @@ constexpr std::size_t OWN = 2;    // what is sent to the neighbours' two
 constexpr std::size_t SEEN = 3;   // where reads of another rank's word land
 constexpr std::size_t STRIDE = 64;
 constexpr std::size_t WORDS_BYTES = 4096;
-// Looks at the own memory before the neighbour is asked whether it is there at all.
-constexpr int LOOKS = 20000;
+// Looks at the own memory between two looks at the clock, and how long to wait before others are asked whether they are
+// there at all.
+constexpr std::uint64_t LOOKS = 64;
+constexpr std::uint64_t ASK_NS = 50000000;
 
 std::uint64_t load(const reclane::Region& region, std::size_t index) {
     const char* at = static_cast<const char*>(region.data()) + index * STRIDE;
@@ -139,9 +142,10 @@ void Worker::send_edges(std::uint64_t step) {
 /// Until the neighbour has sent the edge of this step. Asks it for its word now and then: a rank that is gone sends
 /// nothing.
 void Worker::wait_for(std::size_t index, std::uint64_t step, std::uint32_t peer) {
-    for (int looks = 0; load(words_, index) < step; ++looks) {
-        if (looks % LOOKS == LOOKS - 1) {
+    for (std::uint64_t asked = examples::now_ns(), looks = 1; load(words_, index) < step; ++looks) {
+        if (looks % LOOKS == 0 && examples::now_ns() - asked > ASK_NS) {
             must(rank_.read({peer, WORDS, OWN * STRIDE}, place(words_, SEEN), 8), "waiting for an edge");
+            asked = examples::now_ns();
         }
         std::this_thread::yield();
     }
@@ -151,7 +155,15 @@ void Worker::wait_for(std::size_t index, std::uint64_t step, std::uint32_t peer)
 bool Worker::all_steady(std::uint64_t step, bool mine) {
     const reclane::Place at{0, VOTES, step / steady_.every * sizeof(std::uint64_t)};
     must(rank_.fetch_add(at, (std::uint64_t{1} << 32) | (mine ? 1 : 0)), "vote");
+    std::uint64_t asked = examples::now_ns();
     for (;;) {
+        if (examples::now_ns() - asked > ASK_NS) {
+            // One that is gone does not vote.
+            for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
+                must(rank_.read({peer, WORDS, OWN * STRIDE}, place(words_, SEEN), 8), "waiting for votes");
+            }
+            asked = examples::now_ns();
+        }
         must(rank_.read(at, place(words_, SEEN), 8), "votes");
         const std::uint64_t seen = load(words_, SEEN);
         if ((seen >> 32) == ranks_) {
