@@ -102,6 +102,11 @@ solve heat 0 'steady=1 the plates are equal bit for bit' --ranks=4
 solve heat-uneven 0 'steady=0 the plates are equal bit for bit' --ranks=3 --rows=51 --columns=33 --steps_max=777 --every=7
 solve heat-alone 0 'the plates are equal bit for bit' --ranks=1 --rows=64 --columns=64 --steps_max=500
 solve heat-killed 3 'rank [013] gives up: .*rank [0-3]' --ranks=4 --die_rank=2 --die_step=120
+checkpointed=(--ranks=3 --rows=66 --columns=64 --checkpoint_every=40 --checkpoint_restore=latest)
+checkpointed+=(--checkpoint_directory="$logs/heat-checkpoints-$$")
+solve heat-dies-later 3 'rank [02] gives up: .*rank [0-2]' "${checkpointed[@]}" --die_rank=1 --die_step=333
+solve heat-goes-on 0 'event=resuming step=[1-9]' "${checkpointed[@]}"
+rm -rf "$logs/heat-checkpoints-$$"
 solve heat-refuses-rows 2 'rows must be' --ranks=4 --rows=5
 
 if end_processes_cleanly; then

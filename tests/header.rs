@@ -24,6 +24,7 @@ const NOUNS: &[&str] = &[
     "checkpoint",
     "restore",
     "rank",
+    "rank_checkpoint",
     "region",
     "operation",
 ];

@@ -182,7 +182,7 @@ AT(reclane_store, unpin_rows, 96);
 AT(reclane_store, backing_base, 104);
 AT(reclane_store, backing_bytes, 112);
 
-SIZE(reclane_rank_info, 40);
+SIZE(reclane_rank_info, 48);
 AT(reclane_rank_info, struct_size, 0);
 AT(reclane_rank_info, rank, 4);
 AT(reclane_rank_info, ranks, 8);
@@ -191,6 +191,16 @@ AT(reclane_rank_info, regions, 16);
 AT(reclane_rank_info, lanes, 20);
 AT(reclane_rank_info, posted, 24);
 AT(reclane_rank_info, settled, 32);
+AT(reclane_rank_info, restored_epoch, 40);
+SIZE(reclane_rank_hooks, 56);
+AT(reclane_rank_hooks, struct_size, 0);
+AT(reclane_rank_hooks, reserved, 4);
+AT(reclane_rank_hooks, user_data, 8);
+AT(reclane_rank_hooks, drop_user_data, 16);
+AT(reclane_rank_hooks, rest, 24);
+AT(reclane_rank_hooks, section, 32);
+AT(reclane_rank_hooks, resume, 40);
+AT(reclane_rank_hooks, section_name, 48);
 
 SIZE(reclane_region_info, 32);
 AT(reclane_region_info, struct_size, 0);
@@ -253,7 +263,7 @@ AT(reclane_checkpoint_cost, durable_ns, 16);
 AT(reclane_checkpoint_cost, restart_ns, 24);
 AT(reclane_checkpoint_cost, mtbf_ns, 32);
 
-SIZE(reclane_restore_info, 72);
+SIZE(reclane_restore_info, 80);
 AT(reclane_restore_info, struct_size, 0);
 AT(reclane_restore_info, shards, 4);
 AT(reclane_restore_info, epoch, 8);
@@ -265,6 +275,8 @@ AT(reclane_restore_info, hold_ns, 48);
 AT(reclane_restore_info, total_ns, 56);
 AT(reclane_restore_info, refused, 64);
 AT(reclane_restore_info, needs, 68);
+AT(reclane_restore_info, ranks, 72);
+AT(reclane_restore_info, reserved, 76);
 
 SIZE(reclane_client_counters, 40);
 AT(reclane_client_counters, struct_size, 0);

@@ -2,6 +2,8 @@
 // same solution by one process.
 //
 //     reclane_heat --ranks=4                      starts all ranks on this host as processes of its own
+//     reclane_heat --ranks=4 --checkpoint_every=200 --checkpoint_directory=DIR --checkpoint_restore=latest
+//                                                 goes on from the last checkpoint, whenever and however it was killed
 //     reclane_heat --ranks=4 --rank=2 --rdma_control_plane_port=25100 ...   is one of them
 //
 // Exit status: 0 equal, 1 failed, 2 wrong flags, 3 another rank was lost.
@@ -33,6 +35,7 @@ DEFINE_uint32(columns, 128, "columns of the plate, with both edges");
 DEFINE_double(change, 1e-3, "it is steady when no point changes by as much in one step");
 DEFINE_uint64(every, 50, "steps between two looks whether it is steady");
 DEFINE_uint64(steps_max, 20000, "steps after which it is given up");
+DEFINE_uint64(checkpoint_every, 0, "steps between two checkpoints, with --checkpoint_directory; 0: none");
 DEFINE_int32(die_rank, -1, "this rank kills itself");
 DEFINE_uint64(die_step, 100, "in this step");
 
@@ -97,15 +100,29 @@ int work(std::uint32_t number, const std::string& port, int report) {
     death.rank = FLAGS_die_rank;
     death.step = FLAGS_die_step;
     const std::uint64_t start = examples::now_ns();
-    const heat::Outcome outcome = worker.solve(death);
+    worker.meet();
+    if (number == 0 && FLAGS_checkpoint_every != 0) {
+        const bool resumed = worker.begun() != 0;
+        std::printf("component=reclane_heat event=%s step=%" PRIu64 "\n", resumed ? "resuming" : "starting",
+                    worker.begun());
+        std::fflush(stdout);
+    }
+    const heat::Outcome outcome = worker.solve(death, FLAGS_checkpoint_every);
     const double seconds = examples::seconds_since(start);
     bool equal = true;
     if (number == 0) {
         std::printf("component=reclane_heat event=solved ranks=%u steps=%" PRIu64 " seconds=%.3f us_per_step=%.1f\n",
-                    FLAGS_ranks, outcome.steps, seconds, seconds * 1e6 / static_cast<double>(outcome.steps));
+                    FLAGS_ranks, outcome.steps, seconds,
+                    seconds * 1e6 / static_cast<double>(outcome.steps - worker.begun()));
+        if (FLAGS_checkpoint_every != 0) {
+            const heat::Checkpoints checkpoints = worker.checkpoints();
+            std::printf("component=reclane_heat event=checkpoints taken=%" PRIu64 " skipped=%" PRIu64 "\n",
+                        checkpoints.taken, checkpoints.skipped);
+        }
         equal = is_equal(plate, outcome, worker.gather(outcome));
     }
-    examples::must(rank.barrier("checked"), "end");
+    // The others wait here while rank 0 checks; it finds them, or one of them is gone.
+    examples::must(rank.barrier("checked", number == 0 ? 10000 : 0), "end");
     return equal ? 0 : 1;
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "../common/checked.hpp"
+#include "../common/clock.hpp"
 
 namespace heat {
 namespace {
@@ -28,8 +29,10 @@ constexpr std::size_t OWN = 2;    // what is sent to the neighbours' two
 constexpr std::size_t SEEN = 3;   // where reads of another rank's word land
 constexpr std::size_t STRIDE = 64;
 constexpr std::size_t WORDS_BYTES = 4096;
-// Looks at the own memory before the neighbour is asked whether it is there at all.
-constexpr int LOOKS = 20000;
+// Looks at the own memory between two looks at the clock, and how long to wait before others are asked whether they are
+// there at all.
+constexpr std::uint64_t LOOKS = 64;
+constexpr std::uint64_t ASK_NS = 50000000;
 
 std::uint64_t load(const reclane::Region& region, std::size_t index) {
     const char* at = static_cast<const char*>(region.data()) + index * STRIDE;
@@ -40,6 +43,15 @@ void store(const reclane::Region& region, std::size_t index, std::uint64_t value
     char* at = static_cast<char*>(region.data()) + index * STRIDE;
     __atomic_store_n(reinterpret_cast<std::uint64_t*>(at), value, __ATOMIC_RELEASE);
 }
+
+// The section of a checkpoint: what of this rank is not in its regions.
+constexpr char SECTION[] = "heat";
+
+struct Position {
+    std::uint64_t steps;
+    std::uint64_t rows;
+    std::uint64_t columns;
+};
 
 char* place(const reclane::Region& region, std::size_t index) {
     return static_cast<char*>(region.data()) + index * STRIDE;
@@ -60,8 +72,41 @@ Worker::Worker(reclane::Rank& rank, const Plate& plate, const Steady& steady)
         const std::size_t rounds = static_cast<std::size_t>(steady_.steps_max / steady_.every + 1);
         votes_ = must(rank.open_region(VOTES, rounds * sizeof(std::uint64_t)), "votes");
     }
+    if (info.restored_epoch != 0) {
+        resume();
+        return;
+    }
     begin(plate_, part_, plane(0));
     begin(plate_, part_, plane(1));
+}
+
+/// The regions have come back filled, the neighbours' edges among them; the section says how far they are.
+void Worker::resume() {
+    const std::string bytes = must(rank_.restored_section(SECTION), "position");
+    Position position{};
+    if (bytes.size() != sizeof position) {
+        throw std::runtime_error("the checkpoint's position has another size");
+    }
+    std::memcpy(&position, bytes.data(), sizeof position);
+    if (position.rows != plate_.rows || position.columns != plate_.columns) {
+        throw std::invalid_argument("the checkpoint is of a plate of another size: --rows and --columns must stay");
+    }
+    begun_ = position.steps;
+}
+
+/// All ranks come here after the same step, when their neighbours' edges have arrived: nothing is under way. A checkpoint
+/// that cannot be now, because the one before is still being written say, is left out by all of them.
+void Worker::checkpoint(std::uint64_t steps) {
+    const Position position{steps, plate_.rows, plate_.columns};
+    const std::string bytes(reinterpret_cast<const char*>(&position), sizeof position);
+    const reclane::Result<std::uint64_t> taken = rank_.checkpoint(SECTION, bytes);
+    if (taken) {
+        ++checkpoints_.taken;
+    } else if (taken.error().status() == RECLANE_STATUS_CHECKPOINT_ABORTED) {
+        ++checkpoints_.skipped;
+    } else {
+        examples::raise(taken.error(), "checkpoint");
+    }
 }
 
 double* Worker::plane(std::uint64_t step) {
@@ -97,9 +142,10 @@ void Worker::send_edges(std::uint64_t step) {
 /// Until the neighbour has sent the edge of this step. Asks it for its word now and then: a rank that is gone sends
 /// nothing.
 void Worker::wait_for(std::size_t index, std::uint64_t step, std::uint32_t peer) {
-    for (int looks = 0; load(words_, index) < step; ++looks) {
-        if (looks % LOOKS == LOOKS - 1) {
+    for (std::uint64_t asked = examples::now_ns(), looks = 1; load(words_, index) < step; ++looks) {
+        if (looks % LOOKS == 0 && examples::now_ns() - asked > ASK_NS) {
             must(rank_.read({peer, WORDS, OWN * STRIDE}, place(words_, SEEN), 8), "waiting for an edge");
+            asked = examples::now_ns();
         }
         std::this_thread::yield();
     }
@@ -109,7 +155,15 @@ void Worker::wait_for(std::size_t index, std::uint64_t step, std::uint32_t peer)
 bool Worker::all_steady(std::uint64_t step, bool mine) {
     const reclane::Place at{0, VOTES, step / steady_.every * sizeof(std::uint64_t)};
     must(rank_.fetch_add(at, (std::uint64_t{1} << 32) | (mine ? 1 : 0)), "vote");
+    std::uint64_t asked = examples::now_ns();
     for (;;) {
+        if (examples::now_ns() - asked > ASK_NS) {
+            // One that is gone does not vote.
+            for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
+                must(rank_.read({peer, WORDS, OWN * STRIDE}, place(words_, SEEN), 8), "waiting for votes");
+            }
+            asked = examples::now_ns();
+        }
         must(rank_.read(at, place(words_, SEEN), 8), "votes");
         const std::uint64_t seen = load(words_, SEEN);
         if ((seen >> 32) == ranks_) {
@@ -119,9 +173,13 @@ bool Worker::all_steady(std::uint64_t step, bool mine) {
     }
 }
 
-Outcome Worker::solve(const Death& death) {
+void Worker::meet() {
     must(rank_.barrier("begin"), "begin");
+}
+
+Outcome Worker::solve(const Death& death, std::uint64_t checkpoint_every) {
     Outcome outcome;
+    outcome.steps = begun_;
     while (!outcome.steady && outcome.steps < steady_.steps_max) {
         const std::uint64_t step_number = outcome.steps + 1;
         if (death.rank == static_cast<std::int64_t>(number_) && death.step == step_number) {
@@ -138,6 +196,9 @@ Outcome Worker::solve(const Death& death) {
         }
         if (number_ + 1 < ranks_) {
             wait_for(BELOW, step_number, number_ + 1);
+        }
+        if (checkpoint_every != 0 && step_number % checkpoint_every == 0 && !outcome.steady) {
+            checkpoint(step_number);
         }
     }
     must(rank_.barrier("end"), "end");

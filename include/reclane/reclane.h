@@ -1195,7 +1195,7 @@ typedef struct reclane_checkpoint_cost {
 typedef struct reclane_restore_info {
   /* sizeof(reclane_restore_info), set by the caller. */
   uint32_t struct_size;
-  /* How many shards it was taken of. It can be restored by any number. */
+  /* How many shards it was taken of; 0: it is of ranks. It can be restored by any number. */
   uint32_t shards;
   /* Its epoch. */
   uint64_t epoch;
@@ -1215,6 +1215,10 @@ typedef struct reclane_restore_info {
   uint32_t refused;
   /* Earlier ones that it builds on. */
   uint32_t needs;
+  /* How many ranks it was taken of; 0: it is of a parameter server. As many get their regions back. */
+  uint32_t ranks;
+  /* 0. */
+  uint32_t reserved;
 } reclane_restore_info;
 
 /* What a rank has and has done. Set struct_size = sizeof(reclane_rank_info) before the call. */
@@ -1235,7 +1239,47 @@ typedef struct reclane_rank_info {
   uint64_t posted;
   /* Operations that are settled. */
   uint64_t settled;
+  /* Epoch of the checkpoint that it started from; 0: it started empty. */
+  uint64_t restored_epoch;
 } reclane_rank_info;
+
+/* Brings the program to rest within so many milliseconds: until the resume callback nothing of it touches its regions.
+ * Operations that are under way may end. Returns 0, or another number when it cannot; the checkpoint is given up then.
+ */
+typedef int (*reclane_rest_fn)(void *user_data,
+                               uint64_t within_ms);
+
+/* The program's own bytes, as it rests, and how many; valid until the resume callback. */
+typedef const void *(*reclane_section_fn)(void *user_data,
+                                          uint64_t *bytes);
+
+/* The program goes on. copied is 1 when it is in the checkpoint, if that is committed, and 0 when it was given up. */
+typedef void (*reclane_resume_fn)(void *user_data,
+                                  int copied);
+
+/* What brings a program to rest. Zero the struct, set struct_size = sizeof(reclane_rank_hooks) and the required callbacks.
+ *
+ * They are called on a thread of the rank, one at a time, in this order. No callback may throw: a C++ exception that
+ * leaves one ends the process. A callback must not begin, wait for or abort a checkpoint, nor close the rank.
+ */
+typedef struct reclane_rank_hooks {
+  /* sizeof(reclane_rank_hooks). */
+  uint32_t struct_size;
+  /* 0. */
+  uint32_t reserved;
+  /* Given back to every callback. */
+  void *user_data;
+  /* May be NULL. */
+  reclane_drop_fn drop_user_data;
+  /* Required. */
+  reclane_rest_fn rest;
+  /* May be NULL: the program has no bytes of its own. */
+  reclane_section_fn section;
+  /* Required. */
+  reclane_resume_fn resume;
+  /* Name of the section, NUL-terminated UTF-8 of at most 255 bytes; copied. Required with section. */
+  const char *section_name;
+} reclane_rank_hooks;
 
 /* What is known of a region of another rank. Set struct_size = sizeof(reclane_region_info) before the call. */
 typedef struct reclane_region_info {
@@ -2576,7 +2620,7 @@ reclane_status reclane_restore_refused(const struct reclane_restore *restore,
                                        size_t *length,
                                        struct reclane_error *error);
 
-/* Copies an application section out of the checkpoint.
+/* Copies an application section out of the checkpoint. Of a checkpoint of ranks: rank 0's.
  *
  * restore   from reclane_restore_open().
  * name      the section's name, NUL-terminated UTF-8.
@@ -2599,7 +2643,34 @@ reclane_status reclane_restore_section(const struct reclane_restore *restore,
                                        size_t *length,
                                        struct reclane_error *error);
 
-/* Lets servers that are opened with these options start from this checkpoint and no other: sets checkpoint-directory,
+/* Copies bytes of a rank's region out of the checkpoint: for programs that go on with another number of ranks, or that look
+ * into it.
+ *
+ * restore   from reclane_restore_open().
+ * rank      the rank that it was of.
+ * region    its id.
+ * offset    first byte that is wanted.
+ * buffer    receives the bytes from there on, as many as it takes and there are; may be NULL when capacity is 0.
+ * capacity  bytes of buffer.
+ * length    receives the length of the whole region.
+ * error     may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  the checkpoint has no such rank or region
+ * RECLANE_STATUS_OS_ERROR          its file cannot be read any more
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: while it is read.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_restore_region(const struct reclane_restore *restore,
+                                      uint32_t rank,
+                                      uint32_t region,
+                                      uint64_t offset,
+                                      void *buffer,
+                                      size_t capacity,
+                                      uint64_t *length,
+                                      struct reclane_error *error);
+
+/* Lets servers, or ranks, that are opened with these options start from this checkpoint and no other: sets checkpoint-directory,
  * checkpoint-restore and checkpoint-restore-epoch. All shards must do so, in any number; rows find their shards.
  *
  * restore  from reclane_restore_open().
@@ -2723,6 +2794,48 @@ reclane_status reclane_rank_release(const struct reclane_rank *rank,
                                     uint64_t hold,
                                     struct reclane_error *error);
 
+/* Gives everything of the device back, in place: lanes, registrations of regions, descriptors, mappings and threads of the
+ * fabric. A tool that cannot deal with devices may act on the process then. Regions stay readable and writable where they
+ * are; operations wait, up to their own timeouts. All ranks call it, each at a point where no other thread of its program
+ * posts or touches regions until it has returned. The session with the control plane stays open. Only fabric=shm can.
+ *
+ * rank        from reclane_rank_open().
+ * timeout_ms  how long to wait for what is under way and for the other ranks, milliseconds; 0 for 60 s.
+ * error       may be NULL; filled on failure only. The rank is awake then, as far as that was possible.
+ *
+ * RECLANE_STATUS_WAIT_TIMEOUT     something is under way still; the message names the rank it goes to
+ * RECLANE_STATUS_STARTUP_TIMEOUT  not all ranks came in time
+ * RECLANE_STATUS_UNSUPPORTED      the fabric cannot be suspended
+ * RECLANE_STATUS_WRONG_STATE      it is suspended already
+ * RECLANE_STATUS_BUSY             a hold or a checkpoint is under way
+ * RECLANE_STATUS_SHARD_UNREACHABLE, _OS_ERROR, _RESOURCE_LIMIT, _CONTROL_PLANE_UNREACHABLE  as their names say
+ * RECLANE_STATUS_BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any; one at a time per rank.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_suspend(const struct reclane_rank *rank,
+                                    uint64_t timeout_ms,
+                                    struct reclane_error *error);
+
+/* Takes the device again, with new keys under the same addresses. Returns when all ranks have called it; lanes come up with
+ * the next operation.
+ *
+ * rank        from reclane_rank_open().
+ * timeout_ms  how long to wait for the other ranks, milliseconds; 0 for 60 s.
+ * error       may be NULL; filled on failure only. Operations wait still then; call again.
+ *
+ * RECLANE_STATUS_WRONG_STATE      it is not suspended
+ * RECLANE_STATUS_STARTUP_TIMEOUT  not all ranks came in time
+ * RECLANE_STATUS_SHARD_UNREACHABLE, _OS_ERROR, _RESOURCE_LIMIT, _CONTROL_PLANE_UNREACHABLE, _FABRIC_UNAVAILABLE  as their
+ * names say
+ * RECLANE_STATUS_BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any; one at a time per rank.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_resume(const struct reclane_rank *rank,
+                                   uint64_t timeout_ms,
+                                   struct reclane_error *error);
+
 /* Leaves the job and closes the handle: lanes end, and so does what is under way on them; regions that are still open stay
  * readable here until reclane_region_close(). Rank 0 stays for the others to leave first, at most 5 s. NULL and an
  * already closed handle do nothing.
@@ -2732,6 +2845,159 @@ reclane_status reclane_rank_release(const struct reclane_rank *rank,
 void reclane_rank_close(struct reclane_rank *rank);
 
 /* ----------------------------------------------------------------------------------------------------
+ * Checkpoints of ranks: the regions of all ranks and the programs' own sections at one moment (docs/checkpoint.md).
+ *
+ * Set checkpoint-directory on all ranks, to the same files. Programs that work in step come to a checkpoint together:
+ * reclane_rank_checkpoint(). Others set hooks that bring them to rest, and any rank, or the option checkpoint-interval-ms,
+ * begins one. Rank 0 leads.
+ *
+ * With checkpoint-restore a job starts from the newest checkpoint that is whole: reclane_region_open() finds regions
+ * filled, under the ids and addresses that peers knew them by; reclane_rank_describe() says from which checkpoint.
+ */
+
+/* Takes a checkpoint of all ranks: each calls this at a point where its program rests, that is, where no other thread of it
+ * posts or touches its regions. When all have come, lanes are drained and regions copied; then this returns, and the
+ * program goes on while files are written. When it fails the program goes on without a checkpoint.
+ *
+ * rank        from reclane_rank_open().
+ * request     NULL: what has changed, without a section. The section may have up to 64 MiB here.
+ * timeout_ms  how long to wait for the other ranks, milliseconds; 0 for 60 s. Copying is bounded by the option
+ *             checkpoint-hold-timeout-ms.
+ * number      receives the request's number, for the other calls. The last 64 are remembered.
+ * error       may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_CHECKPOINT_ABORTED  it came to nothing; the message says why: a rank is gone, the one before is still being
+ *                                    written, a disk is full
+ * RECLANE_STATUS_BUSY                not all ranks came in time, or another thread of this rank is in this call
+ * RECLANE_STATUS_WRONG_STATE         there is no checkpoint-directory
+ * RECLANE_STATUS_WOULD_DEADLOCK      called from inside a callback
+ * RECLANE_STATUS_INVALID_ARGUMENT, _NOT_UTF8  as their names say
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any; one at a time per rank.  Blocks: up to timeout_ms, then until copying has ended.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_checkpoint(const struct reclane_rank *rank,
+                                       const struct reclane_checkpoint_request *request,
+                                       uint64_t timeout_ms,
+                                       uint64_t *number,
+                                       struct reclane_error *error);
+
+/* Begins a checkpoint of all ranks, whose programs' hooks bring them to rest. Does not wait.
+ *
+ * rank    from reclane_rank_open().
+ * flags   0 or RECLANE_CHECKPOINT_FLAG_FULL.
+ * number  receives the request's number, for the other calls.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_WRONG_STATE       there is no checkpoint-directory
+ * RECLANE_STATUS_INVALID_ARGUMENT  unknown flags
+ * RECLANE_STATUS_WOULD_DEADLOCK    called from inside a callback
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: for one exchange with the control plane.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_checkpoint_begin(const struct reclane_rank *rank,
+                                             uint32_t flags,
+                                             uint64_t *number,
+                                             struct reclane_error *error);
+
+/* Waits until a checkpoint is so far; see reclane_checkpoint_wait().
+ *
+ * rank        from reclane_rank_open().
+ * number      from reclane_rank_checkpoint() or reclane_rank_checkpoint_begin() of this rank.
+ * state       a reclane_checkpoint_state up to RECLANE_CHECKPOINT_STATE_COMMITTED.
+ * timeout_ms  how long to wait, milliseconds; 0 for 600 s.
+ * info        may be NULL; receives how far it is. struct_size must be set.
+ * error       may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_CHECKPOINT_ABORTED  it came to nothing; the message says why
+ * RECLANE_STATUS_BUSY                it is not so far yet; call again
+ * RECLANE_STATUS_INVALID_ARGUMENT    no such request, or no such state
+ * RECLANE_STATUS_WOULD_DEADLOCK      called from inside a callback
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_checkpoint_wait(const struct reclane_rank *rank,
+                                            uint64_t number,
+                                            uint32_t state,
+                                            uint64_t timeout_ms,
+                                            struct reclane_checkpoint_info *info,
+                                            struct reclane_error *error);
+
+/* How far a checkpoint is, as far as this rank has heard.
+ *
+ * rank    from reclane_rank_open().
+ * number  from reclane_rank_checkpoint() or reclane_rank_checkpoint_begin() of this rank.
+ * info    receives it; struct_size must be set.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  no such request, or one of long ago
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_checkpoint_status(const struct reclane_rank *rank,
+                                              uint64_t number,
+                                              struct reclane_checkpoint_info *info,
+                                              struct reclane_error *error);
+
+/* Gives a checkpoint up. When its manifest is being written already, it is committed all the same.
+ *
+ * rank    from reclane_rank_open().
+ * number  from reclane_rank_checkpoint() or reclane_rank_checkpoint_begin() of this rank.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  no such request
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: for one exchange with the control plane.
+ */
+reclane_status reclane_rank_checkpoint_abort(const struct reclane_rank *rank,
+                                             uint64_t number,
+                                             struct reclane_error *error);
+
+/* Sets what brings the program to rest for checkpoints that it does not wait for in reclane_rank_checkpoint().
+ *
+ * rank   from reclane_rank_open().
+ * hooks  copied; they take the place of those before. NULL: none. On RECLANE_STATUS_OK the library owns
+ *        hooks->user_data and calls hooks->drop_user_data once, when no callback is under way; on any other status it
+ *        stays the caller's.
+ * error  may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_NULL_POINTER    a required callback, or the name of the section, is NULL
+ * RECLANE_STATUS_WOULD_DEADLOCK  called from inside a callback
+ * RECLANE_STATUS_NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_set_hooks(const struct reclane_rank *rank,
+                                      const struct reclane_rank_hooks *hooks,
+                                      struct reclane_error *error);
+
+/* Copies a section of the checkpoint that this rank started from; it is the one that this rank had brought.
+ *
+ * rank      from reclane_rank_open().
+ * name      the section's name, NUL-terminated UTF-8.
+ * buffer    receives its bytes; may be NULL when capacity is 0, to ask for the length.
+ * capacity  bytes of buffer.
+ * length    receives the section's bytes, also when buffer is too small.
+ * error     may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  it did not start from a checkpoint, or had no section of this name
+ * RECLANE_STATUS_BUFFER_TOO_SMALL  it has more than capacity bytes; nothing was copied
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names
+ * say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_restored_section(const struct reclane_rank *rank,
+                                             const char *name,
+                                             void *buffer,
+                                             size_t capacity,
+                                             size_t *length,
+                                             struct reclane_error *error);
+
+/* ----------------------------------------------------------------------------------------------------
  * Region: memory of a rank that all ranks reach by (rank, region, offset).
  *
  * The library allocates it, zeroed and aligned to a page. Its address for peers belongs to its id and is the same in every
@@ -2739,7 +3005,8 @@ void reclane_rank_close(struct reclane_rank *rank);
  */
 
 /* Allocates a zeroed region and shows it to all ranks. When this returns, every rank that has a lane to this one can use
- * it, and others when they make one.
+ * it, and others when they make one. A region that came back from a checkpoint is there already, filled: this hands it out,
+ * and refuses another length or other rights than it had.
  *
  * rank    from reclane_rank_open(); closed after the region, or before: then peers have lost the region already.
  * id      0..511, free on this rank.

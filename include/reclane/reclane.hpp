@@ -316,6 +316,26 @@ public:
     }
 };
 
+namespace detail {
+
+// Bytes that a call writes to a buffer, whose length it tells.
+template <class Call>
+Result<std::string> bytes_of(Call call) {
+    Result<std::string> result;
+    std::size_t length = 0;
+    std::string& bytes = result.place();
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        bytes.resize(length);
+        const Status status = call(bytes.data(), bytes.size(), &length, result.out());
+        result.settle(status);
+        if (status != RECLANE_STATUS_BUFFER_TOO_SMALL)
+            break;
+    }
+    return result;
+}
+
+}  // namespace detail
+
 // How often to take a checkpoint.
 struct CheckpointAdvice {
     // Time between two checkpoints.
@@ -358,18 +378,18 @@ public:
     }
     // reclane_restore_section()
     Result<std::string> section(const std::string& name) const {
-        Result<std::string> result;
-        std::size_t length = 0;
-        std::string& bytes = result.place();
-        for (int attempt = 0; attempt < 2; ++attempt) {
-            bytes.resize(length);
-            const Status status =
-                reclane_restore_section(raw(), name.c_str(), bytes.data(), bytes.size(), &length, result.out());
-            result.settle(status);
-            if (status != RECLANE_STATUS_BUFFER_TOO_SMALL)
-                break;
-        }
-        return result;
+        return detail::bytes_of([&](char* buffer, std::size_t capacity, std::size_t* length, reclane_error* error) {
+            return reclane_restore_section(raw(), name.c_str(), buffer, capacity, length, error);
+        });
+    }
+    // reclane_restore_region(): the whole region
+    Result<std::string> region(std::uint32_t rank, std::uint32_t region) const {
+        return detail::bytes_of([&](char* buffer, std::size_t capacity, std::size_t* length, reclane_error* error) {
+            std::uint64_t bytes = 0;
+            const Status status = reclane_restore_region(raw(), rank, region, 0, buffer, capacity, &bytes, error);
+            *length = static_cast<std::size_t>(bytes);
+            return status == RECLANE_STATUS_OK && bytes > capacity ? RECLANE_STATUS_BUFFER_TOO_SMALL : status;
+        });
     }
     // reclane_restore_apply()
     Result<void> apply(Options& options) const noexcept {
@@ -924,6 +944,86 @@ public:
     Result<void> release_hold(std::uint64_t hold) noexcept {
         Result<void> result;
         result.settle(reclane_rank_release(raw(), hold, result.out()));
+        return result;
+    }
+
+    // reclane_rank_checkpoint(), without a section of the program; 0 is 60 s
+    Result<std::uint64_t> checkpoint(std::uint64_t timeout_ms = 0) noexcept {
+        Result<std::uint64_t> result;
+        result.settle(reclane_rank_checkpoint(raw(), nullptr, timeout_ms, &result.place(), result.out()));
+        return result;
+    }
+    // reclane_rank_checkpoint() with a section: any bytes, by name
+    Result<std::uint64_t> checkpoint(const std::string& name, const std::string& bytes, std::uint64_t timeout_ms = 0,
+                                     std::uint32_t flags = 0) noexcept {
+        reclane_checkpoint_request request{};
+        request.struct_size = static_cast<std::uint32_t>(sizeof request);
+        request.flags = flags;
+        request.section_name = name.c_str();
+        request.section = bytes.data();
+        request.section_bytes = bytes.size();
+        Result<std::uint64_t> result;
+        result.settle(reclane_rank_checkpoint(raw(), &request, timeout_ms, &result.place(), result.out()));
+        return result;
+    }
+    // reclane_rank_checkpoint_begin()
+    Result<std::uint64_t> checkpoint_begin(std::uint32_t flags = 0) noexcept {
+        Result<std::uint64_t> result;
+        result.settle(reclane_rank_checkpoint_begin(raw(), flags, &result.place(), result.out()));
+        return result;
+    }
+    // reclane_rank_checkpoint_wait(); 0 is 600 s
+    Result<reclane_checkpoint_info> checkpoint_wait(std::uint64_t number,
+                                                    std::uint32_t state = RECLANE_CHECKPOINT_STATE_COMMITTED,
+                                                    std::uint64_t timeout_ms = 0) noexcept {
+        Result<reclane_checkpoint_info> result;
+        result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_checkpoint_info));
+        result.settle(reclane_rank_checkpoint_wait(raw(), number, state, timeout_ms, &result.place(), result.out()));
+        return result;
+    }
+    // reclane_rank_checkpoint_status()
+    Result<reclane_checkpoint_info> checkpoint_status(std::uint64_t number) const noexcept {
+        Result<reclane_checkpoint_info> result;
+        result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_checkpoint_info));
+        result.settle(reclane_rank_checkpoint_status(raw(), number, &result.place(), result.out()));
+        return result;
+    }
+    // reclane_rank_checkpoint_abort()
+    Result<void> checkpoint_abort(std::uint64_t number) noexcept {
+        Result<void> result;
+        result.settle(reclane_rank_checkpoint_abort(raw(), number, result.out()));
+        return result;
+    }
+    // reclane_rank_set_hooks(); struct_size is set here
+    Result<void> set_hooks(reclane_rank_hooks hooks) noexcept {
+        Result<void> result;
+        hooks.struct_size = static_cast<std::uint32_t>(sizeof hooks);
+        result.settle(reclane_rank_set_hooks(raw(), &hooks, result.out()));
+        return result;
+    }
+    // reclane_rank_set_hooks() with nothing: takes the present ones away
+    Result<void> clear_hooks() noexcept {
+        Result<void> result;
+        result.settle(reclane_rank_set_hooks(raw(), nullptr, result.out()));
+        return result;
+    }
+    // reclane_rank_restored_section()
+    Result<std::string> restored_section(const std::string& name) const {
+        return detail::bytes_of([&](char* buffer, std::size_t capacity, std::size_t* length, reclane_error* error) {
+            return reclane_rank_restored_section(raw(), name.c_str(), buffer, capacity, length, error);
+        });
+    }
+
+    // reclane_rank_suspend(); 0 is 60 s
+    Result<void> suspend(std::uint64_t timeout_ms = 0) noexcept {
+        Result<void> result;
+        result.settle(reclane_rank_suspend(raw(), timeout_ms, result.out()));
+        return result;
+    }
+    // reclane_rank_resume(); 0 is 60 s
+    Result<void> resume(std::uint64_t timeout_ms = 0) noexcept {
+        Result<void> result;
+        result.settle(reclane_rank_resume(raw(), timeout_ms, result.out()));
         return result;
     }
 };

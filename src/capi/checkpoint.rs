@@ -18,7 +18,7 @@ use crate::engine::{Advice, CheckpointState, CheckpointStatus, Client, Cost, adv
 use crate::error::{Error, Result, Status};
 
 /// How long `wait` waits when the caller names no time.
-const WAIT_DEFAULT: Duration = Duration::from_secs(600);
+pub(super) const WAIT_DEFAULT: Duration = Duration::from_secs(600);
 /// Bits of reclane_checkpoint_request.flags.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub enum reclane_checkpoint_flag {
     Full = 1,
 }
 
-const FULL: u32 = reclane_checkpoint_flag::Full as u32;
+pub(super) const FULL: u32 = reclane_checkpoint_flag::Full as u32;
 
 /// How far a checkpoint is: values of reclane_checkpoint_info.state. They only grow.
 #[repr(u32)]
@@ -128,7 +128,7 @@ unsafe impl Versioned for reclane_checkpoint_cost {
 }
 const _: () = assert!(size_of::<reclane_checkpoint_cost>() == 40);
 
-fn face(status: &CheckpointStatus) -> reclane_checkpoint_info {
+pub(super) fn face(status: &CheckpointStatus) -> reclane_checkpoint_info {
     reclane_checkpoint_info {
         struct_size: 0,
         state: status.state as u32,
@@ -140,11 +140,26 @@ fn face(status: &CheckpointStatus) -> reclane_checkpoint_info {
     }
 }
 
+/// The state that a caller waits for.
+pub(super) fn state_of(state: u32) -> Result<CheckpointState> {
+    let states = [
+        CheckpointState::Asked,
+        CheckpointState::Holding,
+        CheckpointState::Capturing,
+        CheckpointState::Writing,
+        CheckpointState::Committed,
+    ];
+    states
+        .get(state as usize)
+        .copied()
+        .ok_or_else(|| Error::new(Status::InvalidArgument, format!("state {state} cannot be waited for; 0 to 4 can")))
+}
+
 /// The section of a request, if it has one.
 ///
 /// # Safety
 /// The pointers are what the request's comments say.
-unsafe fn section_of(request: &reclane_checkpoint_request) -> Result<Option<(String, Vec<u8>)>> {
+pub(super) unsafe fn section_of(request: &reclane_checkpoint_request) -> Result<Option<(String, Vec<u8>)>> {
     if request.flags & !FULL != 0 {
         return Err(Error::new(Status::InvalidArgument, format!("flags {:#x} are unknown", request.flags)));
     }
@@ -226,21 +241,12 @@ pub unsafe extern "C" fn reclane_checkpoint_wait(
     error: *mut reclane_error,
 ) -> Status {
     let body = |client: &Client| {
-        let states = [
-            CheckpointState::Asked,
-            CheckpointState::Holding,
-            CheckpointState::Capturing,
-            CheckpointState::Writing,
-            CheckpointState::Committed,
-        ];
-        let least = states.get(state as usize).ok_or_else(|| {
-            Error::new(Status::InvalidArgument, format!("state {state} cannot be waited for; 0 to 4 can"))
-        })?;
+        let least = state_of(state)?;
         if !info.is_null() {
             // SAFETY: the caller vouches for `info`.
             unsafe { structs::check_report(info.cast_const()) }?;
         }
-        let status = client.checkpoint_wait(number, *least, timeout_or(timeout_ms, WAIT_DEFAULT))?;
+        let status = client.checkpoint_wait(number, least, timeout_or(timeout_ms, WAIT_DEFAULT))?;
         if !info.is_null() {
             // SAFETY: checked above.
             unsafe { structs::write(info, &face(&status)) };

@@ -54,6 +54,8 @@ pub struct reclane_rank_info {
     pub posted: u64,
     /// Operations that are settled.
     pub settled: u64,
+    /// Epoch of the checkpoint that it started from; 0: it started empty.
+    pub restored_epoch: u64,
 }
 
 // SAFETY: repr(C), `struct_size` first, integers only.
@@ -61,7 +63,7 @@ unsafe impl Versioned for reclane_rank_info {
     const NAME: &'static str = "reclane_rank_info";
     const FIRST_SIZE: usize = 40;
 }
-const _: () = assert!(size_of::<reclane_rank_info>() == 40);
+const _: () = assert!(size_of::<reclane_rank_info>() == 48);
 
 /// Joins a job: rank shard-id of num-server-processes. Rank 0 starts the control plane first. Does not wait for the
 /// others: reclane_rank_barrier() does.
@@ -128,6 +130,7 @@ pub unsafe extern "C" fn reclane_rank_describe(
             lanes: short(lanes.iter().filter(|lane| lane.generation != 0).count()),
             posted: lanes.iter().map(|lane| lane.posted).sum(),
             settled: lanes.iter().map(|lane| lane.retired).sum(),
+            restored_epoch: rank.restored(),
         };
         // SAFETY: checked above.
         unsafe { structs::write(info, &face) };
@@ -225,6 +228,66 @@ pub unsafe extern "C" fn reclane_rank_release(
             return Ok(Status::Ok);
         }
         Err(Error::new(Status::StaleToken, format!("hold {hold} is not in force any more: it lapsed or was released")))
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(rank, error, body) }
+}
+
+/// Gives everything of the device back, in place: lanes, registrations of regions, descriptors, mappings and threads of the
+/// fabric. A tool that cannot deal with devices may act on the process then. Regions stay readable and writable where they
+/// are; operations wait, up to their own timeouts. All ranks call it, each at a point where no other thread of its program
+/// posts or touches regions until it has returned. The session with the control plane stays open. Only fabric=shm can.
+///
+/// rank        from reclane_rank_open().
+/// timeout_ms  how long to wait for what is under way and for the other ranks, milliseconds; 0 for 60 s.
+/// error       may be NULL; filled on failure only. The rank is awake then, as far as that was possible.
+///
+/// RECLANE_STATUS_WAIT_TIMEOUT     something is under way still; the message names the rank it goes to
+/// RECLANE_STATUS_STARTUP_TIMEOUT  not all ranks came in time
+/// RECLANE_STATUS_UNSUPPORTED      the fabric cannot be suspended
+/// RECLANE_STATUS_WRONG_STATE      it is suspended already
+/// RECLANE_STATUS_BUSY             a hold or a checkpoint is under way
+/// RECLANE_STATUS_SHARD_UNREACHABLE, _OS_ERROR, _RESOURCE_LIMIT, _CONTROL_PLANE_UNREACHABLE  as their names say
+/// RECLANE_STATUS_BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+/// Threads: any; one at a time per rank.  Blocks: up to timeout_ms.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_rank_suspend(
+    rank: *const reclane_rank,
+    timeout_ms: u64,
+    error: *mut reclane_error,
+) -> Status {
+    let body = |rank: &Rank| {
+        rank.suspend(timeout_or(timeout_ms, WAIT_DEFAULT))?;
+        Ok(Status::Ok)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(rank, error, body) }
+}
+
+/// Takes the device again, with new keys under the same addresses. Returns when all ranks have called it; lanes come up with
+/// the next operation.
+///
+/// rank        from reclane_rank_open().
+/// timeout_ms  how long to wait for the other ranks, milliseconds; 0 for 60 s.
+/// error       may be NULL; filled on failure only. Operations wait still then; call again.
+///
+/// RECLANE_STATUS_WRONG_STATE      it is not suspended
+/// RECLANE_STATUS_STARTUP_TIMEOUT  not all ranks came in time
+/// RECLANE_STATUS_SHARD_UNREACHABLE, _OS_ERROR, _RESOURCE_LIMIT, _CONTROL_PLANE_UNREACHABLE, _FABRIC_UNAVAILABLE  as their
+/// names say
+/// RECLANE_STATUS_BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+/// Threads: any; one at a time per rank.  Blocks: up to timeout_ms.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_rank_resume(
+    rank: *const reclane_rank,
+    timeout_ms: u64,
+    error: *mut reclane_error,
+) -> Status {
+    let body = |rank: &Rank| {
+        rank.resume(timeout_or(timeout_ms, WAIT_DEFAULT))?;
+        Ok(Status::Ok)
     };
     // SAFETY: the caller vouches for the handle and `error`.
     unsafe { guard::with(rank, error, body) }

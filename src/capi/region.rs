@@ -76,7 +76,8 @@ unsafe impl Versioned for reclane_region_info {
 const _: () = assert!(size_of::<reclane_region_info>() == 32);
 
 /// Allocates a zeroed region and shows it to all ranks. When this returns, every rank that has a lane to this one can use
-/// it, and others when they make one.
+/// it, and others when they make one. A region that came back from a checkpoint is there already, filled: this hands it out,
+/// and refuses another length or other rights than it had.
 ///
 /// rank    from reclane_rank_open(); closed after the region, or before: then peers have lost the region already.
 /// id      0..511, free on this rank.

@@ -34,7 +34,7 @@ impl Noun for reclane_restore {
 pub struct reclane_restore_info {
     /// sizeof(reclane_restore_info), set by the caller.
     pub struct_size: u32,
-    /// How many shards it was taken of. It can be restored by any number.
+    /// How many shards it was taken of; 0: it is of ranks. It can be restored by any number.
     pub shards: u32,
     /// Its epoch.
     pub epoch: u64,
@@ -54,6 +54,10 @@ pub struct reclane_restore_info {
     pub refused: u32,
     /// Earlier ones that it builds on.
     pub needs: u32,
+    /// How many ranks it was taken of; 0: it is of a parameter server. As many get their regions back.
+    pub ranks: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 // SAFETY: repr(C), `struct_size` first, integers only.
@@ -61,7 +65,7 @@ unsafe impl Versioned for reclane_restore_info {
     const NAME: &'static str = "reclane_restore_info";
     const FIRST_SIZE: usize = 72;
 }
-const _: () = assert!(size_of::<reclane_restore_info>() == 72);
+const _: () = assert!(size_of::<reclane_restore_info>() == 80);
 
 fn face(plan: &RestorePlan) -> reclane_restore_info {
     let manifest = plan.manifest();
@@ -78,6 +82,8 @@ fn face(plan: &RestorePlan) -> reclane_restore_info {
         total_ns: manifest.timing.total_ns,
         refused: count(plan.refused().len()),
         needs: count(manifest.needs.len()),
+        ranks: plan.ranks(),
+        reserved: 0,
     }
 }
 
@@ -177,7 +183,7 @@ pub unsafe extern "C" fn reclane_restore_refused(
     unsafe { guard::with(restore, error, body) }
 }
 
-/// Copies an application section out of the checkpoint.
+/// Copies an application section out of the checkpoint. Of a checkpoint of ranks: rank 0's.
 ///
 /// restore   from reclane_restore_open().
 /// name      the section's name, NUL-terminated UTF-8.
@@ -226,7 +232,53 @@ pub unsafe extern "C" fn reclane_restore_section(
     unsafe { guard::with(restore, error, body) }
 }
 
-/// Lets servers that are opened with these options start from this checkpoint and no other: sets checkpoint-directory,
+/// Copies bytes of a rank's region out of the checkpoint: for programs that go on with another number of ranks, or that look
+/// into it.
+///
+/// restore   from reclane_restore_open().
+/// rank      the rank that it was of.
+/// region    its id.
+/// offset    first byte that is wanted.
+/// buffer    receives the bytes from there on, as many as it takes and there are; may be NULL when capacity is 0.
+/// capacity  bytes of buffer.
+/// length    receives the length of the whole region.
+/// error     may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_INVALID_ARGUMENT  the checkpoint has no such rank or region
+/// RECLANE_STATUS_OS_ERROR          its file cannot be read any more
+/// RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _STRUCT_SIZE  as their names say
+/// Threads: any.  Blocks: while it is read.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_restore_region(
+    restore: *const reclane_restore,
+    rank: u32,
+    region: u32,
+    offset: u64,
+    buffer: *mut c_void,
+    capacity: usize,
+    length: *mut u64,
+    error: *mut reclane_error,
+) -> Status {
+    let body = |plan: &RestorePlan| {
+        super::arguments::required(length, "length")?;
+        super::arguments::check_array(buffer.cast::<u8>().cast_const(), capacity, "buffer")?;
+        let out = if capacity == 0 {
+            &mut [][..]
+        } else {
+            // SAFETY: not NULL; the buffer has `capacity` bytes by the caller's word, and is nobody else's during the call.
+            unsafe { core::slice::from_raw_parts_mut(buffer.cast::<u8>(), capacity) }
+        };
+        let bytes = plan.region(rank, region, offset, out)?;
+        // SAFETY: not NULL; writable by the caller's word.
+        unsafe { length.write(bytes) };
+        Ok(Status::Ok)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(restore, error, body) }
+}
+
+/// Lets servers, or ranks, that are opened with these options start from this checkpoint and no other: sets checkpoint-directory,
 /// checkpoint-restore and checkpoint-restore-epoch. All shards must do so, in any number; rows find their shards.
 ///
 /// restore  from reclane_restore_open().

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! EPOCH                        the highest epoch that was ever promised
+//! WORLD                        of ranks: the start that owns the directory, and whose seats are taken
 //! epoch-00000000000000000007/  one checkpoint, or an attempt at one
 //!     shard-0-of-2.rck ...     containers
 //!     MANIFEST                 written last
@@ -326,7 +327,7 @@ fn is_ours(name: &str) -> bool {
     is_unfinished(name) || container() == Some(true)
 }
 
-fn read_small(disk: &dyn Disk, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub(super) fn read_small(disk: &dyn Disk, path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = disk.open(path)?;
     let length = file.bytes()?;
     if length > most {

@@ -220,7 +220,17 @@ impl Manifest {
     /// How many shards took part.
     #[must_use]
     pub fn shards(&self) -> u32 {
-        self.members.iter().find(|member| member.role == Role::Shard).map_or(0, |member| member.world)
+        self.world_of(Role::Shard)
+    }
+
+    /// How many ranks took part.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        self.world_of(Role::Rank)
+    }
+
+    fn world_of(&self, role: Role) -> u32 {
+        self.members.iter().find(|member| member.role == role).map_or(0, |member| member.world)
     }
 }
 

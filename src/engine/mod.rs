@@ -27,7 +27,7 @@ mod store;
 pub use client::{Buffer, CheckpointStatus, Client, ClientStats, LaneInfo};
 pub use metrics::Totals;
 pub use metrics::figures::of as figures_of;
-pub use rank::{OwnRegion, Place, Rank, Ticket};
+pub use rank::{Hooks, OwnRegion, Place, Rank, Section, Ticket};
 pub use restore_plan::RestorePlan;
 pub use server::{Server, ServerStats};
 pub use state::{HostState, Piece};

@@ -37,7 +37,7 @@ pub use types::{
     WorkOp,
 };
 
-use crate::error::Result;
+use crate::error::{Error, Result, Status};
 use crate::sync::Arc;
 use core::fmt::Debug;
 use core::ptr::NonNull;
@@ -62,6 +62,9 @@ pub trait Fabric: Debug + Send + Sync + Sized + 'static {
 
     /// Whether it is a simulation, whose worlds may ask for deliberate mistakes ([`mutated`]).
     const SIMULATED: bool = false;
+
+    /// Whether everything of the device can be given back in place ([`Fabric::suspend`], [`Region::suspend`]).
+    const SUSPENDS: bool = false;
 
     /// What this instance can do.
     fn capabilities(&self) -> Capabilities;
@@ -113,6 +116,28 @@ pub trait Fabric: Debug + Send + Sync + Sized + 'static {
     /// `ShardUnreachable`, and so does what would wait later. What is connected goes on. There is nothing to do for a
     /// provider that waits for nobody.
     fn give_up(&self) {}
+
+    /// Gives back what this instance has of the device: descriptors, threads, mappings. Its queue pairs, completion queues
+    /// and wakers are gone before, and its regions [suspended](Region::suspend). It makes nothing until [`Fabric::resume`].
+    ///
+    /// # Errors
+    /// `Busy` when something of it is still there; `Unsupported` when the provider cannot.
+    fn suspend(&self) -> Result<()> {
+        Err(cannot_suspend(Self::NAME))
+    }
+
+    /// Takes the device again. Does nothing when it was not given back.
+    ///
+    /// # Errors
+    /// As when the provider is opened.
+    fn resume(&self) -> Result<()> {
+        Err(cannot_suspend(Self::NAME))
+    }
+}
+
+#[cold]
+fn cannot_suspend(what: &str) -> Box<Error> {
+    Error::new(Status::Unsupported, format!("the fabric {what} cannot be suspended; fabric=shm can"))
 }
 
 /// Registered memory. Clones name the same memory, which lives until the last one is dropped.
@@ -125,8 +150,25 @@ pub trait Region: Debug + Clone + Send + Sync + 'static {
     fn bytes(&self) -> usize;
     /// Key for local work.
     fn lkey(&self) -> u32;
-    /// What a peer needs to reach it.
+    /// What a peer needs to reach it. Another one after each [`Region::resume`].
     fn address(&self) -> RegionAddress;
+
+    /// Takes the memory back from the device: it stays where it is, with its contents, as private memory of this process.
+    /// Nobody else may use it, or write to it, at the time. Does nothing when it was taken back already.
+    ///
+    /// # Errors
+    /// `OsError`, `ResourceLimit`: nothing has changed; `Unsupported` when the provider cannot.
+    fn suspend(&self) -> Result<()> {
+        Err(cannot_suspend("of this region"))
+    }
+
+    /// Registers the memory again, under the same address for peers and with a new key. Does nothing when it is registered.
+    ///
+    /// # Errors
+    /// As [`Region::suspend`].
+    fn resume(&self) -> Result<()> {
+        Err(cannot_suspend("of this region"))
+    }
 }
 
 /// Completion queue. Threads: one poller at a time may call `poll`; others wait.

@@ -177,6 +177,22 @@ impl<F: Fabric> Asker<F> {
         self.operation(Kind::Read, answer_offset(asked.cell))
     }
 
+    /// Takes the desk back from the device; nothing is under way.
+    ///
+    /// # Errors
+    /// As [`Region::suspend`].
+    pub fn suspend(&self) -> Result<()> {
+        self.desk.suspend()
+    }
+
+    /// Registers it again.
+    ///
+    /// # Errors
+    /// As [`Region::resume`].
+    pub fn resume(&self) -> Result<()> {
+        self.desk.resume()
+    }
+
     /// The local key of the desk, which is all that these operations name.
     #[must_use]
     pub fn key(&self) -> u32 {

@@ -132,6 +132,32 @@ impl<F: Fabric> Home<F> {
         Some(held.memory)
     }
 
+    /// Takes all memory back from the device; see [`Region::suspend`]. On failure some of it may be taken back.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn suspend(&self) -> Result<()> {
+        self.table.suspend()?;
+        self.read().open.values().try_for_each(|held| held.memory.suspend())
+    }
+
+    /// Registers it again: each region under its address and a new key, which is another version of it.
+    ///
+    /// # Errors
+    /// As [`Region::resume`]; it can be tried again.
+    pub fn resume(&self) -> Result<()> {
+        self.table.resume()?;
+        let mut regions = self.write();
+        let Regions { open, n } = &mut *regions;
+        for (id, held) in open {
+            held.memory.resume()?;
+            *n += 1;
+            held.entry = Entry { n: *n, address: held.memory.address() };
+            self.page.write(place_of(*id), &held.entry.words());
+        }
+        Ok(())
+    }
+
     /// What peers are told.
     #[must_use]
     pub fn entries(&self) -> Vec<(u32, Entry)> {
@@ -147,10 +173,17 @@ impl<F: Fabric> Home<F> {
     /// All regions, in the order of their ids.
     #[must_use]
     pub fn facts(&self) -> Vec<RegionFacts> {
+        self.held().into_iter().map(|(facts, _)| facts).collect()
+    }
+
+    /// All regions with their memory, which stays while it is held.
+    #[must_use]
+    pub fn held(&self) -> Vec<(RegionFacts, F::Region)> {
         let one = |(id, held): (&u32, &Held<F>)| {
             let RegionAddress { iova, access, .. } = held.entry.address;
             let version = Version { incarnation: self.incarnation, epoch: self.epoch, n: held.entry.n };
-            RegionFacts { id: *id, iova, bytes: held.memory.bytes(), data: held.memory.base(), access, version }
+            let (bytes, data) = (held.memory.bytes(), held.memory.base());
+            (RegionFacts { id: *id, iova, bytes, data, access, version }, held.memory.clone())
         };
         self.read().open.iter().map(one).collect()
     }

@@ -74,6 +74,8 @@ fn a_hold_that_cannot_be_drained_names_the_rank_and_opens_the_gate_again() {
 fn an_operation_waits_for_a_hold_to_end_or_lapse_and_not_beyond_its_own_time() {
     let ranks = job(&with(&options(1), "rdma-wait-timeout-ms", 100), 1);
     let _region = ranks[0].open_region(0, 64, ALL).expect("a region");
+    // Connecting may take longer than the operations below may.
+    ranks[0].find_region(0, 0, PATIENCE).expect("to itself");
     write(&ranks[0], at(0, 0, 0), &[1]).expect("to itself");
     let id = ranks[0].hold(PATIENCE, PATIENCE).expect("held");
     let error = write(&ranks[0], at(0, 0, 0), &[2]).expect_err("held");

@@ -1,9 +1,12 @@
 //! Jobs of ranks, in one process or in several.
 
+use reclane::checkpoint::Catalog;
+use reclane::checkpoint::disk::RealDisk;
 use reclane::engine::{OwnRegion, Place, Rank};
 use reclane::fabric::Access;
 use reclane::options::{Options, Settings, Side};
 use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -84,6 +87,39 @@ pub fn read(rank: &Rank, from: Place, bytes: usize) -> reclane::error::Result<Ve
 
 pub const ALL: Access = Access::ALL;
 
+/// A directory of this test; gone afterwards.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    pub fn new() -> Directory {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("reclane-ranks-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory");
+        Directory(path)
+    }
+
+    pub fn path(&self) -> &str {
+        self.0.to_str().expect("UTF-8")
+    }
+
+    pub fn catalog(&self) -> Catalog {
+        Catalog::new(self.path())
+    }
+
+    /// Epochs that are committed, newest first.
+    pub fn committed(&self) -> Vec<u64> {
+        let all = self.catalog().list(&RealDisk).expect("a list");
+        all.iter().filter(|found| matches!(found.manifest, Ok(Some(_)))).map(|found| found.epoch).collect()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Another process of the test; killed when dropped.
 pub struct Process {
     child: std::process::Child,
@@ -113,6 +149,22 @@ impl Process {
         said.find_map(|line| line.strip_prefix(MARK).map(str::to_owned)).expect("the child says something")
     }
 
+    /// What the child says next; none when it has ended.
+    pub fn try_hear(&mut self) -> Option<String> {
+        let mut said = self.output.by_ref().map_while(Result::ok);
+        said.find_map(|line| line.strip_prefix(MARK).map(str::to_owned))
+    }
+
+    /// Everything that it says until it ends.
+    pub fn last_words(&mut self) -> Vec<String> {
+        core::iter::from_fn(|| self.try_hear()).collect()
+    }
+
+    /// As `tell`, to one that may have ended.
+    pub fn try_tell(&mut self, what: &str) {
+        let _ = writeln!(self.input, "{what}");
+    }
+
     /// Tells it something, and hears the answer.
     pub fn ask(&mut self, what: &str) -> String {
         self.tell(what);
@@ -129,6 +181,25 @@ impl Process {
         let files = std::fs::read_dir(format!("{of}/fd")).expect("its descriptors").count();
         let maps = std::fs::read_to_string(format!("{of}/maps")).expect("its mappings");
         (files, maps.matches("memfd:reclane").count())
+    }
+
+    /// Descriptors and threads that only the fabric makes.
+    pub fn of_the_fabric(&self) -> Vec<String> {
+        let of = format!("/proc/{}", self.child.id());
+        let entries = |what: &str| std::fs::read_dir(format!("{of}/{what}")).expect("its entries").flatten();
+        let links = entries("fd").filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        let links = links.map(|link| link.display().to_string()).filter(|link| link.contains("memfd:reclane"));
+        let threads = entries("task").filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        let threads = threads.filter(|name| name.starts_with("reclane-shm") || name.starts_with("reclane-atomics"));
+        // Names of sockets are in the kernel's list, with the inode that the descriptor shows.
+        let unix = std::fs::read_to_string(format!("{of}/net/unix")).unwrap_or_default();
+        let inodes: Vec<String> = entries("fd")
+            .filter_map(|entry| std::fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned))
+            .filter_map(|link| link.strip_prefix("socket:[").map(|rest| rest.trim_end_matches(']').to_owned()))
+            .collect();
+        let named = unix.lines().filter(|line| line.contains('@') && line.contains("reclane"));
+        let named = named.filter(|line| line.split_whitespace().nth(6).is_some_and(|i| inodes.iter().any(|x| x == i)));
+        links.chain(threads.map(|name| name.trim().to_owned())).chain(named.map(str::to_owned)).collect()
     }
 
     fn signal(&self, signal: i32) {

@@ -86,6 +86,14 @@ fn file_bytes(manifest: &Manifest) -> u64 {
     manifest.members.iter().map(|member| member.bytes).sum()
 }
 
+/// Shards or ranks, and how many.
+fn members(manifest: &Manifest) -> String {
+    match manifest.ranks() {
+        0 => format!("{} shards", manifest.shards()),
+        ranks => format!("{ranks} ranks"),
+    }
+}
+
 fn ms(ns: u64) -> String {
     format!("{}.{:03}", ns / 1_000_000, ns / 1000 % 1000)
 }
@@ -99,6 +107,7 @@ fn summary(manifest: &Manifest) -> Value {
         "needs": manifest.needs,
         "unix_us": manifest.unix_us,
         "shards": manifest.shards(),
+        "ranks": manifest.ranks(),
         "state_bytes": state_bytes(manifest),
         "file_bytes": file_bytes(manifest),
         "hold_ns": manifest.timing.hold_ns,
@@ -112,8 +121,8 @@ fn list(at: &Where) -> Result<bool> {
     let all = catalog.list(&RealDisk)?;
     let mut values = Vec::new();
     let mut lines = vec![format!(
-        "{:>8}  {:<10} {:>6} {:>14} {:>14} {:>10}  needs",
-        "epoch", "state", "shards", "state bytes", "file bytes", "pause ms"
+        "{:>8}  {:<10} {:>9} {:>14} {:>14} {:>10}  needs",
+        "epoch", "state", "members", "state bytes", "file bytes", "pause ms"
     )];
     for Found { epoch, manifest } in &all {
         match manifest {
@@ -123,9 +132,9 @@ fn list(at: &Where) -> Result<bool> {
                 values.push(value);
                 let needs: Vec<String> = manifest.needs.iter().map(u64::to_string).collect();
                 lines.push(format!(
-                    "{epoch:>8}  {:<10} {:>6} {:>14} {:>14} {:>10}  {}",
+                    "{epoch:>8}  {:<10} {:>9} {:>14} {:>14} {:>10}  {}",
                     "committed",
-                    manifest.shards(),
+                    members(manifest),
                     state_bytes(manifest),
                     file_bytes(manifest),
                     ms(manifest.timing.hold_ns),
@@ -170,10 +179,10 @@ fn find(one: &One) -> Result<(Catalog, Manifest)> {
 fn inspect(one: &One) -> Result<bool> {
     let (catalog, manifest) = find(one)?;
     let mut lines = vec![format!(
-        "epoch {} of {}: {} shards, parent {}, needs {:?}, pause {} ms, durable after {} ms",
+        "epoch {} of {}: {}, parent {}, needs {:?}, pause {} ms, durable after {} ms",
         manifest.epoch,
         manifest.job_name,
-        manifest.shards(),
+        members(&manifest),
         manifest.parent,
         manifest.needs,
         ms(manifest.timing.hold_ns),
@@ -196,7 +205,7 @@ fn inspect_file(catalog: &Catalog, manifest: &Manifest, member: &Member, lines: 
     for section in &container.toc.sections {
         let own = section.chunks.iter().filter(|chunk| chunk.file == 0).count();
         let kind = SectionKind::from_code(section.kind).map_or("?", SectionKind::name);
-        let text = matches!(kind, "HOST" | "COUNTERS")
+        let text = matches!(kind, "HOST" | "COUNTERS" | "LANES")
             .then(|| container.read_section(section, 1 << 16).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
             .transpose()?;
         lines.push(format!(
@@ -256,6 +265,9 @@ fn plan(one: &One, shards: Option<u32>) -> Result<bool> {
         say(&one.at, &json!({ "restore": null, "passed_over": passed }), &lines);
         return Ok(false);
     };
+    if manifest.ranks() > 0 {
+        return Ok(plan_ranks(one, &manifest, &passed, lines));
+    }
     let then = manifest.shards();
     let now = shards.unwrap_or(then);
     let same = then == now;
@@ -275,4 +287,20 @@ fn plan(one: &One, shards: Option<u32>) -> Result<bool> {
     });
     say(&one.at, &value, &lines);
     Ok(true)
+}
+
+/// Ranks get their own regions back, as many as there were.
+fn plan_ranks(one: &One, manifest: &Manifest, passed: &[Value], mut lines: Vec<String>) -> bool {
+    lines.push(format!("epoch {} would be restored: {} ranks, and no other number", manifest.epoch, manifest.ranks()));
+    let ranks = manifest.members.iter().filter(|member| member.role == Role::Rank);
+    let steps: Vec<Value> = ranks
+        .map(|member| {
+            let file = member.file_name();
+            lines.push(format!("  rank {} reads {file}: its regions, sections and what it executed once", member.rank));
+            json!({ "rank": member.rank, "reads": [file] })
+        })
+        .collect();
+    let value = json!({ "restore": summary(manifest), "passed_over": passed, "steps": steps });
+    say(&one.at, &value, &lines);
+    true
 }

@@ -64,6 +64,8 @@ struct Attempt {
 #[derive(Debug)]
 pub struct Coordinator {
     participants: u32,
+    /// What a participant is called.
+    noun: &'static str,
     attempt: Option<Attempt>,
 }
 
@@ -71,7 +73,14 @@ impl Coordinator {
     /// For participants `0..participants`.
     #[must_use]
     pub fn new(participants: u32) -> Coordinator {
-        Coordinator { participants, attempt: None }
+        Coordinator { participants, noun: "shard", attempt: None }
+    }
+
+    /// What reasons call a participant, instead of "shard".
+    #[must_use]
+    pub fn of(mut self, noun: &'static str) -> Coordinator {
+        self.noun = noun;
+        self
     }
 
     /// The attempt that is under way, and where it stands.
@@ -119,7 +128,10 @@ impl Coordinator {
         };
         match (attempt.phase, report) {
             (Phase::Committing, _) => return Vec::new(),
-            (_, Report::Failed(why)) => return self.abort(&format!("shard {from}: {why}")),
+            (_, Report::Failed(why)) => {
+                let why = format!("{} {from}: {why}", self.noun);
+                return self.abort(&why);
+            }
             (Phase::Holding, Report::Held) => {}
             (Phase::Capturing, Report::Captured(ns)) => attempt.capture_ns = attempt.capture_ns.max(ns),
             (Phase::Writing, Report::Durable(file)) => {
@@ -177,7 +189,8 @@ impl Coordinator {
     pub fn left(&mut self, who: u32) -> Vec<Act> {
         match self.under_way() {
             Some((_, phase)) if phase < Phase::Committing && who < self.participants => {
-                self.abort(&format!("shard {who} is gone"))
+                let why = format!("{} {who} is gone", self.noun);
+                self.abort(&why)
             }
             _ => Vec::new(),
         }
@@ -205,8 +218,9 @@ impl Coordinator {
         };
         let missing: Vec<String> = attempt.missing.iter().take(8).map(u32::to_string).collect();
         let (missing, phase) = (missing.join(", "), attempt.phase);
+        let noun = self.noun;
         let option = if phase == Phase::Writing { "checkpoint-write-timeout-ms" } else { "checkpoint-hold-timeout-ms" };
-        self.abort(&format!("{phase:?} took longer than {option} allows; not heard of: shard {missing}"))
+        self.abort(&format!("{phase:?} took longer than {option} allows; not heard of: {noun} {missing}"))
     }
 
     fn abort(&mut self, why: &str) -> Vec<Act> {

@@ -132,6 +132,8 @@ pub enum Message {
     Report(u64, Report),
     /// To the coordinator.
     Ask(Request),
+    /// To the coordinator: as soon as every participant has said so too.
+    Together(Request),
     /// To the coordinator: give up what is under way.
     Stop(u64),
     /// To the asker.
@@ -154,8 +156,8 @@ impl Message {
         match self {
             Message::Command(epoch, command) => encode_command(&mut out, *epoch, command),
             Message::Report(epoch, report) => encode_report(&mut out, *epoch, report),
-            Message::Ask(request) => {
-                out.push(20);
+            Message::Ask(request) | Message::Together(request) => {
+                out.push(if matches!(self, Message::Ask(_)) { 20 } else { 23 });
                 put_u64(&mut out, request.number);
                 out.push(u8::from(request.full));
                 let (name, bytes) = request.section.as_ref().map_or(("", &[][..]), |(name, bytes)| (name, bytes));
@@ -199,12 +201,13 @@ impl Message {
         let message = match kind {
             1..=5 => decode_command(kind, &mut r)?,
             10..=13 => decode_report(kind, &mut r)?,
-            20 => {
+            20 | 23 => {
                 let (number, full, has) = (r.u64()?, r.array::<1>()?[0] != 0, r.array::<1>()?[0] != 0);
                 let name = r.text(NAME_BYTES_MAX)?;
                 let count = r.count(1)?;
                 let bytes = r.take(count)?.to_vec();
-                Message::Ask(Request { number, full, section: has.then_some((name, bytes)) })
+                let request = Request { number, full, section: has.then_some((name, bytes)) };
+                if kind == 20 { Message::Ask(request) } else { Message::Together(request) }
             }
             21 => Message::Stop(r.u64()?),
             22 => decode_note(&mut r)?,

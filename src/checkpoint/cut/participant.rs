@@ -148,6 +148,14 @@ impl Participant {
         }
     }
 
+    /// The coordinator's process is gone: nobody will say CUT or RESUME. What is being written may be committed yet.
+    pub fn coordinator_lost(&mut self) -> Vec<Deed> {
+        if !self.is_held() {
+            return Vec::new();
+        }
+        self.give_up(Some("the coordinator is gone".to_owned()))
+    }
+
     /// The time has come.
     pub fn tick(&mut self, now: Tick) -> Vec<Deed> {
         if self.deadline().is_none_or(|deadline| now < deadline) {

@@ -332,6 +332,23 @@ fn a_lower_epoch_is_fenced() {
 }
 
 #[test]
+fn a_participant_whose_coordinator_is_gone_does_not_hold_for_it() {
+    let mut shard = Participant::new(0);
+    assert!(shard.coordinator_lost().is_empty());
+    shard.heard(Tick(0), 5, &Command::Prepare(order(5)));
+    shard.gate_shut(Ok(()));
+    let deeds = shard.coordinator_lost();
+    assert!(matches!(deeds[..], [Deed::OpenGate, Deed::Discard, Deed::Say(5, Report::Failed(_))]), "{deeds:?}");
+    shard.heard(Tick(0), 6, &Command::Prepare(order(6)));
+    shard.gate_shut(Ok(()));
+    shard.heard(Tick(0), 6, &Command::Cut);
+    shard.captured(Ok(1));
+    shard.heard(Tick(0), 6, &Command::Resume);
+    // Everybody has copied: it may be committed yet.
+    assert!(shard.coordinator_lost().is_empty());
+}
+
+#[test]
 fn letters_come_back_as_they_were_and_damaged_ones_do_not() {
     let note = Note {
         number: 1,
@@ -355,6 +372,7 @@ fn letters_come_back_as_they_were_and_damaged_ones_do_not() {
         Message::Report(9, Report::Failed(String::new())),
         Message::Ask(Request { number: 4, full: true, section: Some(("trainer".to_owned(), vec![1, 2, 3])) }),
         Message::Ask(Request { number: 4, full: false, section: None }),
+        Message::Together(Request { number: 5, full: true, section: None }),
         Message::Stop(4),
         Message::Note(note),
     ];

@@ -40,7 +40,7 @@ pub struct CheckpointStatus {
 
 /// What was heard of the checkpoints that this client asked for.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
+pub(in crate::engine) struct Notes {
     known: Mutex<BTreeMap<u64, CheckpointStatus>>,
     changed: Condvar,
     last: AtomicU64,
@@ -49,7 +49,13 @@ pub(super) struct Notes {
 impl Notes {
     /// Shard 0 wrote.
     pub(super) fn hear(&self, body: &[u8]) {
-        let Some(Message::Note(note)) = Message::decode(body) else { return };
+        if let Some(Message::Note(note)) = Message::decode(body) {
+            self.take(note);
+        }
+    }
+
+    /// The leader has told how far one is.
+    pub(in crate::engine) fn take(&self, note: Note) {
         let mut known = lock(&self.known);
         let Note { number, epoch, state, hold_ns, total_ns, state_bytes, written_bytes, why } = note;
         // Letters may overtake each other.
@@ -59,16 +65,25 @@ impl Notes {
         }
     }
 
-    /// Shard 0 is gone, and with it every checkpoint that is under way.
-    pub(super) fn leader_lost(&self) {
+    /// This process itself has come so far with one.
+    pub(in crate::engine) fn advance(&self, number: u64, epoch: u64, state: State, why: &str) {
+        let mut known = lock(&self.known);
+        if let Some(status) = known.get_mut(&number).filter(|status| status.state < state) {
+            (status.epoch, status.state, status.why) = (epoch, state, why.to_owned());
+            self.changed.notify_all();
+        }
+    }
+
+    /// The leader is gone, and with it every checkpoint that is under way.
+    pub(in crate::engine) fn leader_lost(&self, leader: &str) {
         for status in lock(&self.known).values_mut().filter(|status| status.state < State::Committed) {
             status.state = State::Aborted;
-            status.why = "shard 0 is gone; the checkpoint exists if its manifest does".to_owned();
+            status.why = format!("{leader} is gone; the checkpoint exists if its manifest does");
         }
         self.changed.notify_all();
     }
 
-    fn begin(&self) -> u64 {
+    pub(in crate::engine) fn begin(&self) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let mut known = lock(&self.known);
         let status = CheckpointStatus {
@@ -87,15 +102,28 @@ impl Notes {
         number
     }
 
-    fn forget(&self, number: u64) {
+    pub(in crate::engine) fn forget(&self, number: u64) {
         lock(&self.known).remove(&number);
     }
 
-    fn get(&self, number: u64) -> Result<CheckpointStatus> {
+    pub(in crate::engine) fn get(&self, number: u64) -> Result<CheckpointStatus> {
         lock(&self.known).get(&number).cloned().ok_or_else(|| unknown(number))
     }
 
-    fn wait(&self, number: u64, least: State, deadline: Tick) -> Result<CheckpointStatus> {
+    /// Waits until one is so far.
+    ///
+    /// # Errors
+    /// `CheckpointAborted` with the reason; `Busy` at the deadline; `InvalidArgument` for one that is not known.
+    pub(in crate::engine) fn wait(&self, number: u64, least: State, deadline: Tick) -> Result<CheckpointStatus> {
+        let status = self.wait_for(number, least, deadline)?;
+        if status.state == State::Aborted {
+            let message = format!("the checkpoint came to nothing: {}", status.why);
+            return Err(Error::new(Status::CheckpointAborted, message));
+        }
+        Ok(status)
+    }
+
+    fn wait_for(&self, number: u64, least: State, deadline: Tick) -> Result<CheckpointStatus> {
         let mut known = lock(&self.known);
         loop {
             let status = known.get(&number).ok_or_else(|| unknown(number))?;
@@ -150,14 +178,7 @@ impl<F: Fabric> Core<F> {
     }
 
     pub(super) fn checkpoint_wait(&self, number: u64, least: State, timeout: Duration) -> Result<CheckpointStatus> {
-        let status = self.notes().wait(number, least, now().after(timeout))?;
-        if status.state == State::Aborted {
-            return Err(Error::new(
-                Status::CheckpointAborted,
-                format!("the checkpoint came to nothing: {}", status.why),
-            ));
-        }
-        Ok(status)
+        self.notes().wait(number, least, now().after(timeout))
     }
 
     pub(super) fn checkpoint_abort(&self, number: u64) -> Result<()> {

@@ -41,7 +41,7 @@ fn hear<F: Fabric>(shared: &Shared<F>, event: Event) {
     match event {
         Event::MemberLeft { peer: Peer::Server(shard), incarnation, died } => {
             if shard == ShardId(0) {
-                shared.notes.leader_lost();
+                shared.notes.leader_lost("shard 0");
             }
             note_health(shared, shard, Health::Dead);
             tell(shared, News::Down(shard.0));
@@ -76,7 +76,7 @@ fn hear<F: Fabric>(shared: &Shared<F>, event: Event) {
         // Reported where they are noticed; data traffic is not concerned.
         Event::ControlPlaneLost => {
             // It is in the process of shard 0.
-            shared.notes.leader_lost();
+            shared.notes.leader_lost("shard 0");
             note_plane(shared, false);
         }
         Event::ControlPlaneBack => note_plane(shared, true),

@@ -1,7 +1,7 @@
 //! The client: one handle per process, or several; each with lanes of its own to every shard.
 
 mod buffer;
-mod checkpoint;
+pub(in crate::engine) mod checkpoint;
 pub(super) mod core;
 mod listen;
 pub(crate) mod mend;

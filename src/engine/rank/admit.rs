@@ -6,7 +6,7 @@
 use super::board::Other;
 use super::core::Shared;
 use crate::control::ControlClient;
-use crate::error::Result;
+use crate::error::{Error, Result, Status};
 use crate::fabric::{Access, Fabric, Qp, QpConfig, QpState, Region, RegionAddress};
 use crate::ids::Incarnation;
 use crate::memory::{Answer, Ask, Mailbox, Purpose, evidence};
@@ -71,7 +71,7 @@ impl<F: Fabric> Shared<F> {
             (asks, notice.incarnation)
         };
         // Relaxed: an ask that comes while this rank closes may go either way.
-        if asks.is_empty() || self.closing.load(Ordering::Relaxed) {
+        if asks.is_empty() || self.closing.load(Ordering::Relaxed) || self.asleep.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut failure = Ok(());
@@ -100,11 +100,13 @@ impl<F: Fabric> Shared<F> {
                 self.start_serving()?;
                 let mailbox = Mailbox::new(&self.fabric, incarnation)?;
                 let cells = mailbox.memory().clone();
-                (Memory::Cells(Arc::new(Mutex::new(mailbox))), cells, Some(&self.waker))
+                (Memory::Cells(Arc::new(Mutex::new(mailbox))), cells, lock(&self.waker).clone())
             }
         };
         let address: RegionAddress = cells.address();
         let config = QpConfig { max_send_wr: 4, max_recv_wr: 1, generation: ask.generation };
+        let cq = lock(&self.guest_cq).clone();
+        let cq = cq.ok_or_else(|| Error::new(Status::WrongState, "this rank is suspended"))?;
         let qp = {
             // Under this lock a region that is being opened is either here, or exposed by its opener to what is here.
             let mut guests = lock(&self.guests);
@@ -113,7 +115,7 @@ impl<F: Fabric> Shared<F> {
                 exposed.push(self.home.table().clone());
                 exposed.extend(self.home.memory());
             }
-            let qp = Arc::new(self.fabric.create_qp(&config, &exposed, &self.guest_cq, &self.guest_cq, waker)?);
+            let qp = Arc::new(self.fabric.create_qp(&config, &exposed, &cq, &cq, waker.as_ref())?);
             guests.push(Guest { peer: other.number, purpose: ask.purpose, incarnation, qp: Arc::clone(&qp), memory });
             qp
         };

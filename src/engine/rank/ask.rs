@@ -24,6 +24,7 @@ impl<F: Fabric> Shared<F> {
         deadline: Tick,
     ) -> Result<()> {
         let _turn = lock(&other.connecting);
+        self.check_awake()?;
         if other.lane(purpose).is_connected() {
             return Ok(());
         }

@@ -2,18 +2,21 @@
 
 use super::admit::Guest;
 use super::board::Other;
+use super::checkpoint::{self, Desk, Entry, Saved, Section};
 use crate::control::{ControlClient, ControlPlane, Event, Member, Peer, Role, Thresholds};
+use crate::engine::client::checkpoint::Notes;
+use crate::engine::server::checkpoint::{Lead, Post};
 use crate::engine::{fresh_incarnation, host_name, identity};
 use crate::error::{Error, Result, Status};
-use crate::fabric::{Access, Fabric, Qp, Waker};
+use crate::fabric::{Access, Fabric, Qp, Region, Waker};
 use crate::ids::{Epoch, Incarnation, ShardId};
-use crate::memory::{Dedupe, Gate, Home, Mailbox, RegionFacts};
+use crate::memory::{Dedupe, Gate, HoldId, Home, Mailbox, RegionFacts};
 use crate::options::Settings;
 use crate::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock};
 use crate::thread::start;
 use crate::time::{Tick, now};
 use core::time::Duration;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread::JoinHandle;
 
 /// How long a peer may take to map a new region.
@@ -25,7 +28,7 @@ const DRAINING_TIMEOUT: Duration = Duration::from_secs(1);
 /// The event thread looks up this often.
 const LISTEN: Duration = Duration::from_millis(500);
 /// Completions of queue pairs that only receive writes: none.
-const GUEST_CQ_DEPTH: u32 = 16;
+pub(super) const GUEST_CQ_DEPTH: u32 = 16;
 
 type Mailboxes<F> = Vec<Arc<Mutex<Mailbox<F>>>>;
 
@@ -45,17 +48,33 @@ pub(super) struct Shared<F: Fabric> {
     pub(super) open: Gate,
     pub(super) others: Vec<Other<F>>,
     pub(super) guests: Mutex<Vec<Guest<F>>>,
-    pub(super) guest_cq: Arc<F::Cq>,
+    /// None while this rank is suspended.
+    pub(super) guest_cq: Mutex<Option<Arc<F::Cq>>>,
     pub(super) mailboxes: Mutex<Mailboxes<F>>,
     pub(super) dedupe: Mutex<Dedupe>,
-    pub(super) waker: Arc<F::Waker>,
+    /// As above.
+    pub(super) waker: Mutex<Option<Arc<F::Waker>>>,
     pub(super) server: Mutex<Option<JoinHandle<()>>>,
+    /// What was heard of checkpoints.
+    pub(super) notes: Arc<Notes>,
+    pub(super) desk: Desk,
+    /// Epoch of the checkpoint that this rank started from; 0: none.
+    pub(super) restored: u64,
+    /// Regions of that checkpoint that the program has not opened yet, and its sections.
+    pub(super) unclaimed: Mutex<BTreeMap<u32, F::Region>>,
+    pub(super) sections: Mutex<Vec<Section>>,
     present: Mutex<BTreeSet<u32>>,
     left: Condvar,
     /// Nothing new begins.
     pub(super) closing: AtomicBool,
     /// The threads end.
     pub(super) ended: AtomicBool,
+    /// The device was given back: nothing can be connected or let in.
+    pub(super) asleep: AtomicBool,
+    /// What holds the gate while this rank is suspended.
+    pub(super) slept: Mutex<Option<HoldId>>,
+    /// The thread that executes atomics ends; another one is started when it is needed.
+    pub(super) rest: AtomicBool,
     pub(super) home: Home<F>,
     /// Last, so that lanes go before the fabric that made them.
     pub(super) fabric: F,
@@ -65,14 +84,20 @@ pub(super) struct Shared<F: Fabric> {
 struct Session {
     control: Arc<ControlClient>,
     events: JoinHandle<()>,
+    post: Post,
+    checkpoints: Vec<JoinHandle<()>>,
 }
 
 impl<F: Fabric> Shared<F> {
-    fn new(fabric: F, settings: Settings, incarnation: Incarnation) -> Result<Shared<F>> {
+    fn new(
+        fabric: F,
+        settings: Settings,
+        (incarnation, epoch): (Incarnation, Epoch),
+        restored: u64,
+    ) -> Result<Shared<F>> {
         // Each operation takes at most two places of the send queue: itself and a mark.
         let half = (settings.max_send_wr as usize / 2).max(2);
         let places = if half.is_power_of_two() { half } else { half.next_power_of_two() / 2 };
-        let epoch = Epoch(settings.deployment_epoch);
         Ok(Shared {
             rank: settings.shard_id,
             incarnation,
@@ -83,11 +108,19 @@ impl<F: Fabric> Shared<F> {
             open: Gate::default(),
             others: (0..settings.num_shards).map(|number| Other::new(number, places)).collect(),
             guests: Mutex::default(),
-            guest_cq: fabric.create_cq(GUEST_CQ_DEPTH)?,
+            guest_cq: Mutex::new(Some(fabric.create_cq(GUEST_CQ_DEPTH)?)),
             mailboxes: Mutex::default(),
             dedupe: Mutex::default(),
-            waker: fabric.create_waker()?,
+            waker: Mutex::new(Some(fabric.create_waker()?)),
+            asleep: AtomicBool::new(false),
+            slept: Mutex::default(),
+            rest: AtomicBool::new(false),
             server: Mutex::default(),
+            notes: Arc::default(),
+            desk: Desk::default(),
+            restored,
+            unclaimed: Mutex::default(),
+            sections: Mutex::default(),
             present: Mutex::default(),
             left: Condvar::new(),
             closing: AtomicBool::new(false),
@@ -115,6 +148,11 @@ impl<F: Fabric> Core<F> {
         let mut identity = identity(&settings)?;
         // Shards and clients of a parameter server are refused, with this line named.
         identity.layout.push_str("members=ranks\n");
+        let entry = if rank == 0 { checkpoint::begin(&settings)? } else { None };
+        let saved = looked_at(entry.as_ref(), rank)?;
+        if let Some(entry) = &entry {
+            identity.epoch = entry.epoch(identity.epoch);
+        }
         let plane = if rank == 0 {
             let thresholds = Thresholds {
                 stale: Duration::from_millis(settings.health_stale_ms),
@@ -130,18 +168,16 @@ impl<F: Fabric> Core<F> {
         let incarnation = fresh_incarnation()?;
         let member =
             Member { role: Role::Server(ShardId(rank)), incarnation, pid: std::process::id(), host: host_name() };
-        let (host, port) = (&settings.control_plane_host, settings.control_plane_port);
-        let control = Arc::new(ControlClient::join(host, port, deadline.remaining(), &identity, &member)?);
-        let shared = Arc::new(Shared::new(fabric, settings, incarnation)?);
-        let (heard, speaker) = (Arc::clone(&shared), Arc::clone(&control));
-        let events = start("reclane-events", move || listen(&heard, &speaker))?;
+        let (control, entry) = checkpoint::join(&settings, &mut identity, &member, deadline, entry)?;
+        let saved = if rank == 0 { saved } else { looked_at(entry.as_ref(), rank)? };
+        let control = Arc::new(control);
+        let restored = entry.as_ref().map_or(0, |entry| entry.world.restored);
+        let shared = Arc::new(Shared::new(fabric, settings, (incarnation, identity.epoch), restored)?);
+        saved.map_or(Ok(()), |saved| shared.fill(saved))?;
+        entry.as_ref().map_or(Ok(()), |entry| entry.take_seat(rank))?;
+        let session = run(&shared, &control, entry)?;
         let plane_port = shared.settings.control_plane_port;
-        let core = Core {
-            shared,
-            session: Mutex::new(Some(Session { control: Arc::clone(&control), events })),
-            plane: Mutex::new(plane),
-            plane_port,
-        };
+        let core = Core { shared, session: Mutex::new(Some(session)), plane: Mutex::new(plane), plane_port };
         control.ready()?;
         control.beat_every(Duration::from_millis(core.shared.settings.heartbeat_interval_ms));
         crate::event!(
@@ -165,6 +201,11 @@ impl<F: Fabric> Core<F> {
         session.as_ref().map(|session| Arc::clone(&session.control)).ok_or_else(closed)
     }
 
+    /// How letters about checkpoints are sent, while the rank is open.
+    pub(super) fn letters(&self) -> Option<Post> {
+        lock(&self.session).as_ref().map(|session| session.post.clone())
+    }
+
     pub(super) fn barrier(&self, name: &str, timeout: Duration) -> Result<()> {
         let ranks = u32::try_from(self.shared.others.len()).unwrap_or(u32::MAX);
         self.control()?.barrier(name, ranks, timeout)
@@ -172,6 +213,9 @@ impl<F: Fabric> Core<F> {
 
     pub(super) fn open_region(&self, id: u32, bytes: usize, access: Access) -> Result<F::Region> {
         let shared = &self.shared;
+        if let Some(memory) = self.claim(id, bytes, access)? {
+            return Ok(memory);
+        }
         let control = self.control()?;
         let memory = shared.home.open(&shared.fabric, id, bytes, access)?;
         let told = self.show(&control, id, &memory);
@@ -180,6 +224,25 @@ impl<F: Fabric> Core<F> {
             return Err(error);
         }
         Ok(memory)
+    }
+
+    /// A region that came back from a checkpoint.
+    fn claim(&self, id: u32, bytes: usize, access: Access) -> Result<Option<F::Region>> {
+        let mut unclaimed = lock(&self.shared.unclaimed);
+        let Some(memory) = unclaimed.get(&id) else { return Ok(None) };
+        let rights = memory.address().access;
+        if memory.bytes() != bytes || rights != access {
+            let message = format!(
+                "region {id} came back from checkpoint {} with {} bytes and rights {:#x}; it cannot be opened with {bytes} \
+                 bytes and rights {:#x}",
+                self.shared.restored,
+                memory.bytes(),
+                rights.0,
+                access.0
+            );
+            return Err(Error::new(Status::InvalidArgument, message));
+        }
+        Ok(unclaimed.remove(&id))
     }
 
     /// Lets all peers that have lanes reach a new region, then tells them of it.
@@ -215,7 +278,7 @@ impl<F: Fabric> Core<F> {
     }
 
     pub(super) fn end(&self) {
-        let Some(Session { control, events }) = lock(&self.session).take() else { return };
+        let Some(Session { control, events, post, checkpoints }) = lock(&self.session).take() else { return };
         let shared = &self.shared;
         shared.closing.store(true, Ordering::Relaxed);
         // So that the others do not ask this rank for lanes any more. They see it leave in any case.
@@ -228,14 +291,23 @@ impl<F: Fabric> Core<F> {
             other.cells.cut("this rank was closed", false);
             shared.dismiss(other.number, None);
         }
+        shared.notes.leader_lost("this rank");
+        post.close();
+        for thread in checkpoints {
+            // A panic of a thread was reported by its own hook; there is nothing left to save here.
+            let _ = thread.join();
+        }
+        drop(post);
         let plane = lock(&self.plane).take();
         if plane.is_some() {
             self.stay_last(now().after(LAST_TIMEOUT));
         }
         shared.ended.store(true, Ordering::Relaxed);
         control.wake();
-        shared.waker.notify();
-        // A panic of a thread was reported by its own hook; there is nothing left to save here.
+        let waker = lock(&shared.waker).clone();
+        waker.iter().for_each(|waker| waker.notify());
+        drop(waker);
+        // As above.
         let _ = events.join();
         let server = lock(&shared.server).take();
         if let Some(server) = server {
@@ -273,8 +345,31 @@ pub(super) fn closed() -> Box<Error> {
     Error::new(Status::Closed, "this rank was closed")
 }
 
+/// What this rank gets back, judged before anything is made.
+fn looked_at(entry: Option<&Entry>, rank: u32) -> Result<Option<Saved>> {
+    entry.map_or(Ok(None), |entry| checkpoint::look(entry, rank))
+}
+
+/// Starts the rank's threads.
+fn run<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>, entry: Option<Entry>) -> Result<Session> {
+    let post = Post::new(&shared.settings, control).with_notes(Arc::clone(&shared.notes));
+    let mut checkpoints = Vec::new();
+    if let Some(member) = checkpoint::Member::new(shared, post.clone()) {
+        checkpoints.push(start("reclane-ckpt", move || member.run())?);
+    }
+    if let Some(Entry { world, damaged, .. }) = entry
+        && let Some(lead) = Lead::new(&shared.settings, shared.incarnation, post.clone(), damaged)
+    {
+        let lead = lead.of_ranks(world.number);
+        checkpoints.push(start("reclane-ckpt-lead", move || lead.run())?);
+    }
+    let (heard, speaker, letters) = (Arc::clone(shared), Arc::clone(control), post.clone());
+    let events = start("reclane-events", move || listen(&heard, &speaker, &letters))?;
+    Ok(Session { control: Arc::clone(control), events, post, checkpoints })
+}
+
 /// Hears the control plane until the rank closes.
-fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
+fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>, post: &Post) {
     let mut admissions: Vec<JoinHandle<()>> = Vec::new();
     while !shared.ended.load(Ordering::Relaxed) {
         admissions.retain(|thread| !thread.is_finished());
@@ -294,6 +389,7 @@ fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
                     died
                 );
                 shared.lose(other, incarnation, died);
+                post.left(peer);
                 lock(&shared.present).remove(&peer.0);
                 shared.left.notify_all();
             }
@@ -309,6 +405,12 @@ fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
                 // Its lanes end by themselves; new ones are not to be had.
                 other.words().gone.get_or_insert_with(|| "it is leaving".to_owned());
                 other.changed.notify_all();
+            }
+            Some(Event::Mail { from, body, .. }) => post.deliver(from, &body),
+            // Whoever waits in a checkpoint goes on: rank 0, which leads, is gone with its control plane.
+            Some(Event::ControlPlaneLost) => {
+                shared.notes.leader_lost("rank 0");
+                post.leader_lost();
             }
             Some(_) | None => {}
         }

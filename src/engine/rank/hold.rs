@@ -1,6 +1,6 @@
 //! Holding a rank still, for a checkpoint: the gate is closed, everything under way is settled.
 
-use super::core::Core;
+use super::core::{Core, Shared};
 use super::operate::pace;
 use crate::error::{Error, Result, Status};
 use crate::fabric::Fabric;
@@ -10,34 +10,33 @@ use crate::sync::lock;
 use crate::time::now;
 use core::time::Duration;
 
-impl<F: Fabric> Core<F> {
+impl<F: Fabric> Shared<F> {
     /// Closes the gate and waits until this rank has nothing under way. On failure the gate is open again.
     ///
     /// After it returned, nothing of this rank changes memory of another one; what others have under way towards this one
     /// ends when they hold too. So a cut holds all ranks first, has a barrier, and copies then.
     pub(super) fn hold(&self, drain: Duration, lapse: Duration) -> Result<HoldId> {
-        let shared = &self.shared;
         let deadline = now().after(drain);
-        let id = shared.gate.close(now().after(lapse.max(drain)))?;
+        let id = self.gate.close(now().after(lapse.max(drain)))?;
         let drained = self.drained(drain).and_then(|()| {
-            let connected = shared.others.iter().filter(|other| !shared.load_store && other.data.is_connected());
+            let connected = self.others.iter().filter(|other| !self.load_store && other.data.is_connected());
             for other in connected {
-                self.flush_by(other, &shared.open, deadline)?;
+                self.flush_by(other, &self.open, deadline)?;
             }
             Ok(())
         });
         if let Err(error) = drained {
-            shared.gate.open(id);
+            self.gate.open(id);
             return Err(error);
         }
         Ok(id)
     }
 
     fn drained(&self, timeout: Duration) -> Result<()> {
-        let mut waiting = pace(&self.shared, timeout);
+        let mut waiting = pace(self, timeout);
         loop {
             // Each look takes the lane's lock: whoever was inside before the gate closed has posted or gone by then.
-            let busy = self.shared.others.iter().find_map(|other| {
+            let busy = self.others.iter().find_map(|other| {
                 let facts = other.data.facts();
                 let asked = other.asker.get().map_or(0, Asker::under_way) as u64;
                 let under_way = facts.posted - facts.retired + asked;
@@ -51,6 +50,16 @@ impl<F: Fabric> Core<F> {
         }
     }
 
+    pub(super) fn lanes(&self) -> Vec<LaneFacts> {
+        self.others.iter().map(|other| other.data.facts()).collect()
+    }
+}
+
+impl<F: Fabric> Core<F> {
+    pub(super) fn hold(&self, drain: Duration, lapse: Duration) -> Result<HoldId> {
+        self.shared.hold(drain, lapse)
+    }
+
     pub(super) fn release(&self, id: HoldId) -> bool {
         self.shared.gate.open(id)
     }
@@ -60,7 +69,7 @@ impl<F: Fabric> Core<F> {
     }
 
     pub(super) fn lanes(&self) -> Vec<LaneFacts> {
-        self.shared.others.iter().map(|other| other.data.facts()).collect()
+        self.shared.lanes()
     }
 
     pub(super) fn break_lanes(&self, peer: u32) -> Result<()> {

@@ -6,18 +6,23 @@
 mod admit;
 mod ask;
 mod board;
+mod checkpoint;
 mod core;
 mod hold;
 mod once;
 mod operate;
+mod suspend;
 
+pub use checkpoint::{Hooks, Section};
 pub use operate::Ticket;
 
 use self::core::Core;
+use super::client::CheckpointStatus;
 use super::client::shm_options;
 #[cfg(not(feature = "verbs"))]
 use super::client::verbs_unavailable;
 use super::log::sink;
+use crate::checkpoint::cut::State as CheckpointState;
 use crate::error::Result;
 use crate::fabric::Access;
 use crate::fabric::Region as _;
@@ -328,6 +333,87 @@ impl Rank {
     /// Takes over what a checkpoint kept of [`Rank::executed`].
     pub fn restore_executed(&self, executed: &[Executed]) {
         on_core!(&*self.face, core => core.restore_executed(executed));
+    }
+
+    /// Takes a checkpoint of all ranks: each calls this where its program rests, that is, where no other thread of it touches
+    /// its regions or posts. Returns the request's number when all ranks are copied; the caller goes on while files are
+    /// written. `sections`: the program's own state, part of the checkpoint.
+    ///
+    /// # Errors
+    /// `CheckpointAborted` with the reason, `Busy` when not all ranks came within the time: the program goes on without a
+    /// checkpoint. `WrongState` without a directory; `InvalidArgument` for sections that are too large.
+    pub fn checkpoint(&self, full: bool, sections: Vec<Section>, timeout: Duration) -> Result<u64> {
+        on_core!(&*self.face, core => core.checkpoint(full, sections, timeout))
+    }
+
+    /// Asks for a checkpoint of all ranks at any moment; their programs have hooks that bring them to rest.
+    ///
+    /// # Errors
+    /// `WrongState` without a directory; `Closed`.
+    pub fn checkpoint_begin(&self, full: bool) -> Result<u64> {
+        on_core!(&*self.face, core => core.checkpoint_begin(full))
+    }
+
+    /// What brings the program to rest for checkpoints that it does not wait for in [`Rank::checkpoint`].
+    pub fn set_checkpoint_hooks(&self, hooks: Option<Arc<dyn Hooks>>) {
+        on_core!(&*self.face, core => core.set_hooks(hooks));
+    }
+
+    /// How far a checkpoint is, as far as this rank has heard.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a number that is not known, or of long ago.
+    pub fn checkpoint_status(&self, number: u64) -> Result<CheckpointStatus> {
+        on_core!(&*self.face, core => core.checkpoint_status(number))
+    }
+
+    /// Waits until a checkpoint is so far.
+    ///
+    /// # Errors
+    /// `CheckpointAborted` with the reason; `Busy` when it is not so far in time; as [`Rank::checkpoint_status`].
+    pub fn checkpoint_wait(&self, number: u64, least: CheckpointState, timeout: Duration) -> Result<CheckpointStatus> {
+        on_core!(&*self.face, core => core.checkpoint_wait(number, least, timeout))
+    }
+
+    /// Gives a checkpoint up, unless its manifest is being written already.
+    ///
+    /// # Errors
+    /// As [`Rank::checkpoint_begin`].
+    pub fn checkpoint_abort(&self, number: u64) -> Result<()> {
+        on_core!(&*self.face, core => core.checkpoint_abort(number))
+    }
+
+    /// Epoch of the checkpoint that this rank started from; 0: it started empty.
+    #[must_use]
+    pub fn restored(&self) -> u64 {
+        on_core!(&*self.face, core => core.restored())
+    }
+
+    /// A section of the checkpoint that this rank started from.
+    #[must_use]
+    pub fn restored_section(&self, name: &str) -> Option<Vec<u8>> {
+        on_core!(&*self.face, core => core.section(name))
+    }
+
+    /// Gives everything of the device back, in place: lanes, registrations of regions, descriptors, mappings and threads of the
+    /// fabric. Regions stay readable and writable where they are; operations wait. All ranks call it, each where its program
+    /// rests. The session with the control plane stays.
+    ///
+    /// # Errors
+    /// `WaitTimeout` naming who is not drained; `StartupTimeout` when not all ranks came; `Unsupported` on fabrics that
+    /// cannot; `WrongState` when it is suspended. It is awake then, as far as that was possible.
+    pub fn suspend(&self, timeout: Duration) -> Result<()> {
+        on_core!(&*self.face, core => core.suspend(timeout))
+    }
+
+    /// Takes the device again, with new keys under the same addresses. Operations go on when all ranks have called it; lanes
+    /// come up with the next operation.
+    ///
+    /// # Errors
+    /// `WrongState` when it is not suspended; `StartupTimeout` when not all ranks came within the time, and CONTEXT statuses: it
+    /// stays suspended and can be resumed again.
+    pub fn resume(&self, timeout: Duration) -> Result<()> {
+        on_core!(&*self.face, core => core.resume(timeout))
     }
 
     /// Leaves the deployment. Rank 0 stays for the others to leave first, at most 5 s.

@@ -117,8 +117,10 @@ impl<F: Fabric> Shared<F> {
     pub(super) fn start_serving(self: &Arc<Self>) -> Result<()> {
         let mut server = lock(&self.server);
         if server.is_none() {
+            let waker = lock(&self.waker).clone();
+            let waker = waker.ok_or_else(|| Error::new(Status::WrongState, "this rank is suspended"))?;
             let shared = Arc::clone(self);
-            *server = Some(start("reclane-atomics", move || serve(&shared))?);
+            *server = Some(start("reclane-atomics", move || serve(&shared, &*waker))?);
         }
         Ok(())
     }
@@ -130,10 +132,11 @@ impl<F: Fabric> Shared<F> {
 }
 
 /// Executes what peers ask for until the rank closes.
-fn serve<F: Fabric>(shared: &Arc<Shared<F>>) {
+fn serve<F: Fabric>(shared: &Arc<Shared<F>>, waker: &F::Waker) {
     let mut idle = 0_u32;
     let (spins, yields) = (shared.settings.poll_spin_iterations, shared.settings.poll_yield_iterations);
-    while !shared.ended.load(Ordering::Relaxed) {
+    let ends = || shared.ended.load(Ordering::Relaxed) || shared.rest.load(Ordering::Relaxed);
+    while !ends() {
         if shared.round() > 0 {
             idle = 0;
             continue;
@@ -144,11 +147,11 @@ fn serve<F: Fabric>(shared: &Arc<Shared<F>>) {
         } else if idle <= spins.saturating_add(yields) {
             std::thread::yield_now();
         } else {
-            shared.waker.arm();
-            if shared.round() == 0 && !shared.ended.load(Ordering::Relaxed) {
-                shared.waker.wait(NAP);
+            waker.arm();
+            if shared.round() == 0 && !ends() {
+                waker.wait(NAP);
             }
-            shared.waker.disarm();
+            waker.disarm();
             idle = spins;
         }
     }

@@ -58,6 +58,57 @@ impl<F: Fabric> Shared<F> {
     pub(super) fn key_of(&self, piece: *const u8, bytes: usize) -> Option<u32> {
         if self.load_store { Some(0) } else { self.home.key_of(piece, bytes) }
     }
+
+    /// Waits until an operation is settled.
+    pub(super) fn settle(&self, other: &Other<F>, sequence: u64, timeout: Duration) -> Result<()> {
+        match other.data.look(sequence) {
+            Look::Done => Ok(()),
+            Look::Failed(error) => Err(error),
+            Look::UnderWay => self.settle_slowly(other, sequence, timeout),
+        }
+    }
+
+    fn settle_slowly(&self, other: &Other<F>, sequence: u64, timeout: Duration) -> Result<()> {
+        let mut waiting = pace(self, timeout);
+        loop {
+            if waiting.turn() == Turn::Expired {
+                return Err(late(other.number, "an operation did not complete", Outcome::Unknown));
+            }
+            match other.data.look(sequence) {
+                Look::Done => return Ok(()),
+                Look::Failed(error) => return Err(error),
+                Look::UnderWay => {}
+            }
+        }
+    }
+
+    pub(super) fn flush_by(&self, other: &Other<F>, gate: &Gate, deadline: Tick) -> Result<()> {
+        let (last, untold) = other.data.last();
+        if let Some(error) = untold {
+            return Err(error);
+        }
+        if last == 0 {
+            return Ok(());
+        }
+        let mut target = last;
+        if !self.load_store && other.data.is_connected() {
+            // A read that follows the writes shows them, on the fabric's own terms.
+            loop {
+                match other.data.post_flush(gate) {
+                    Ok(sequence) => {
+                        target = sequence;
+                        break;
+                    }
+                    Err(Stop::Closed) => gate.wait(deadline)?,
+                    Err(Stop::Full) => drop(other.data.facts()),
+                    Err(_) => break,
+                }
+            }
+        }
+        let settled = self.settle(other, target, deadline.remaining());
+        let (_, untold) = other.data.last();
+        untold.map_or(settled, Err)
+    }
 }
 
 impl<F: Fabric> Core<F> {
@@ -141,29 +192,6 @@ impl<F: Fabric> Core<F> {
         }
     }
 
-    /// Waits until an operation is settled.
-    fn settle(&self, other: &Other<F>, sequence: u64, timeout: Duration) -> Result<()> {
-        match other.data.look(sequence) {
-            Look::Done => Ok(()),
-            Look::Failed(error) => Err(error),
-            Look::UnderWay => self.settle_slowly(other, sequence, timeout),
-        }
-    }
-
-    fn settle_slowly(&self, other: &Other<F>, sequence: u64, timeout: Duration) -> Result<()> {
-        let mut waiting = pace(&self.shared, timeout);
-        loop {
-            if waiting.turn() == Turn::Expired {
-                return Err(late(other.number, "an operation did not complete", Outcome::Unknown));
-            }
-            match other.data.look(sequence) {
-                Look::Done => return Ok(()),
-                Look::Failed(error) => return Err(error),
-                Look::UnderWay => {}
-            }
-        }
-    }
-
     /// One operation, from post to settled.
     ///
     /// # Safety
@@ -174,7 +202,7 @@ impl<F: Fabric> Core<F> {
         loop {
             // SAFETY: the caller's promise; a call that does not see the operation settled ends its connection first.
             let sequence = unsafe { self.post(other, core::slice::from_ref(operation), timeout) }?;
-            let Err(error) = self.settle(other, sequence, timeout) else { return Ok(()) };
+            let Err(error) = self.shared.settle(other, sequence, timeout) else { return Ok(()) };
             if error.status == Status::WaitTimeout {
                 other.data.cut("an operation did not complete in time", false);
                 return Err(region_named(error, peer, operation.region));
@@ -253,7 +281,7 @@ impl<F: Fabric> Core<F> {
 
     pub(super) fn wait(&self, ticket: Ticket, timeout: Duration) -> Result<()> {
         let (other, sequence) = self.of(ticket)?;
-        self.settle(other, sequence, timeout)
+        self.shared.settle(other, sequence, timeout)
     }
 
     /// What is known of the `count` operations that end with the ticket's.
@@ -274,35 +302,7 @@ impl<F: Fabric> Core<F> {
     /// Everything posted to a peer so far is settled and visible in its memory. Tells a failure that nobody was told of.
     pub(super) fn flush(&self, peer: u32, timeout: Duration) -> Result<()> {
         let other = self.other(peer)?;
-        self.flush_by(other, &self.shared.gate, now().after(timeout))
-    }
-
-    pub(super) fn flush_by(&self, other: &Other<F>, gate: &Gate, deadline: Tick) -> Result<()> {
-        let (last, untold) = other.data.last();
-        if let Some(error) = untold {
-            return Err(error);
-        }
-        if last == 0 {
-            return Ok(());
-        }
-        let mut target = last;
-        if !self.shared.load_store && other.data.is_connected() {
-            // A read that follows the writes shows them, on the fabric's own terms.
-            loop {
-                match other.data.post_flush(gate) {
-                    Ok(sequence) => {
-                        target = sequence;
-                        break;
-                    }
-                    Err(Stop::Closed) => gate.wait(deadline)?,
-                    Err(Stop::Full) => drop(other.data.facts()),
-                    Err(_) => break,
-                }
-            }
-        }
-        let settled = self.settle(other, target, deadline.remaining());
-        let (_, untold) = other.data.last();
-        untold.map_or(settled, Err)
+        self.shared.flush_by(other, &self.shared.gate, now().after(timeout))
     }
 
     /// Waits until a peer has told of a region. Its length and rights.

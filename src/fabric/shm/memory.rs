@@ -4,7 +4,7 @@ use super::sys;
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Access, Region, RegionAddress};
 use crate::options::HugePages;
-use crate::sync::Arc;
+use crate::sync::{Arc, AtomicU32, Mutex, Ordering, lock};
 use core::ptr::NonNull;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -53,6 +53,37 @@ impl Mapping {
         }
         let base = NonNull::new(address.cast::<u8>()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
         Ok(Mapping { base, bytes })
+    }
+
+    /// A private copy of it.
+    fn copied(&self) -> io::Result<Mapping> {
+        let copy = Mapping::private(self.bytes, false)?;
+        copy.take(self);
+        Ok(copy)
+    }
+
+    /// Copies another one of the same length.
+    fn take(&self, from: &Mapping) {
+        debug_assert_eq!(self.bytes, from.bytes);
+        // SAFETY: both are mapped and do not overlap; nobody writes to them now, as who suspends or resumes promises.
+        unsafe { core::ptr::copy_nonoverlapping(from.base.as_ptr(), self.base.as_ptr(), from.bytes.min(self.bytes)) };
+    }
+
+    /// Takes the place of another one of the same length, whose address stays what it was.
+    fn move_onto(self, place: &Mapping) -> io::Result<()> {
+        let mut own = core::mem::ManuallyDrop::new(self);
+        let (from, to) = (own.base.as_ptr().cast::<libc::c_void>(), place.base.as_ptr().cast::<libc::c_void>());
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: replaces exactly the range of `place`, which stays mapped, now with the same bytes from elsewhere.
+        let moved = unsafe { libc::mremap(from, own.bytes, place.bytes, flags, to) };
+        if moved == libc::MAP_FAILED {
+            let error = io::Error::last_os_error();
+            // SAFETY: it is still mapped where it was, and is not used again.
+            unsafe { core::mem::ManuallyDrop::drop(&mut own) };
+            return Err(error);
+        }
+        // Its own range is not mapped any more: there is nothing to unmap.
+        Ok(())
     }
 
     /// First address.
@@ -164,10 +195,10 @@ struct Owned {
     bytes: usize,
     /// The address that peers use.
     iova: u64,
-    rkey: u32,
+    rkey: AtomicU32,
     access: Access,
-    /// What peers get; none for local memory. Read-only where peers may only read.
-    shared: Option<Arc<OwnedFd>>,
+    /// What peers get; none for local memory, and while it is suspended. Read-only where peers may only read.
+    shared: Mutex<Option<Arc<OwnedFd>>>,
 }
 
 impl ShmRegion {
@@ -179,12 +210,12 @@ impl ShmRegion {
             ));
         }
         let failed = |error: io::Error| allocation_error(bytes, &error);
-        let rkey = u32::from_le_bytes(sys::random().map_err(failed)?);
+        let rkey = AtomicU32::new(u32::from_le_bytes(sys::random().map_err(failed)?));
         let populate = bytes <= POPULATE_BYTES_MAX;
         if access == Access::LOCAL {
             let mapping = Mapping::private(bytes, populate).map_err(failed)?;
             let iova = iova.unwrap_or(mapping.base().as_ptr() as u64);
-            return Ok(ShmRegion(Arc::new(Owned { mapping, bytes, iova, rkey, access, shared: None })));
+            return Ok(ShmRegion(Arc::new(Owned { mapping, bytes, iova, rkey, access, shared: Mutex::default() })));
         }
         let advise = huge == HugePages::Auto && bytes >= HUGE_PAGE_BYTES;
         let (fd, mapping) = sealed_memory(bytes, huge == HugePages::On, populate && !advise).map_err(failed)?;
@@ -193,12 +224,13 @@ impl ShmRegion {
         }
         let shared = if access == Access::REMOTE_READ { read_only(fd.as_fd()).unwrap_or(fd) } else { fd };
         let iova = iova.unwrap_or(mapping.base().as_ptr() as u64);
-        Ok(ShmRegion(Arc::new(Owned { mapping, bytes, iova, rkey, access, shared: Some(Arc::new(shared)) })))
+        let shared = Mutex::new(Some(Arc::new(shared)));
+        Ok(ShmRegion(Arc::new(Owned { mapping, bytes, iova, rkey, access, shared })))
     }
 
     /// What a peer gets, if peers may reach it at all.
     pub(super) fn shared(&self) -> Option<Arc<OwnedFd>> {
-        self.0.shared.clone()
+        lock(&self.0.shared).clone()
     }
 }
 
@@ -212,11 +244,45 @@ impl Region for ShmRegion {
     }
 
     fn lkey(&self) -> u32 {
-        self.0.rkey
+        self.0.rkey.load(Ordering::Relaxed)
     }
 
     fn address(&self) -> RegionAddress {
-        RegionAddress { iova: self.0.iova, bytes: self.0.bytes as u64, rkey: self.0.rkey, access: self.0.access }
+        let rkey = self.0.rkey.load(Ordering::Relaxed);
+        RegionAddress { iova: self.0.iova, bytes: self.0.bytes as u64, rkey, access: self.0.access }
+    }
+
+    fn suspend(&self) -> Result<()> {
+        let mut shared = lock(&self.0.shared);
+        if shared.is_none() {
+            return Ok(());
+        }
+        let place = &self.0.mapping;
+        let moved = place.copied().and_then(|copy| copy.move_onto(place));
+        moved.map_err(|error| allocation_error(self.0.bytes, &error))?;
+        *shared = None;
+        Ok(())
+    }
+
+    fn resume(&self) -> Result<()> {
+        let mut shared = lock(&self.0.shared);
+        if shared.is_some() || self.0.access == Access::LOCAL {
+            return Ok(());
+        }
+        let place = &self.0.mapping;
+        let anew = || {
+            // Never a key that a former registration had, but by chance.
+            let rkey = u32::from_le_bytes(sys::random()?);
+            let (fd, mapping) = sealed_memory(place.bytes, false, false)?;
+            mapping.take(place);
+            let fd = if self.0.access == Access::REMOTE_READ { read_only(fd.as_fd()).unwrap_or(fd) } else { fd };
+            mapping.move_onto(place)?;
+            self.0.rkey.store(rkey, Ordering::Relaxed);
+            Ok(fd)
+        };
+        let fd = anew().map_err(|error: io::Error| allocation_error(self.0.bytes, &error))?;
+        *shared = Some(Arc::new(fd));
+        Ok(())
     }
 }
 
@@ -269,6 +335,34 @@ mod tests {
         for bytes in [0, 8192] {
             // SAFETY: no pointers.
             assert!(sys::checked(unsafe { libc::ftruncate(fd.as_raw_fd(), bytes) }).is_err());
+        }
+    }
+
+    #[test]
+    fn memory_stays_where_it_is_while_it_belongs_to_nobody_else() {
+        for access in [Access::ALL, Access::REMOTE_READ, Access::LOCAL] {
+            let region = ShmRegion::allocate(10_000, access, HugePages::Off, Some(1 << 40)).expect("region");
+            let (base, before) = (region.base(), region.address());
+            // SAFETY: inside the region, which nobody else has.
+            unsafe { base.as_ptr().write_bytes(7, 10_000) };
+            for round in 0..3 {
+                region.suspend().expect("suspended");
+                region.suspend().expect("once more does nothing");
+                assert!(region.shared().is_none() && region.base() == base);
+                // SAFETY: as above.
+                let bytes = unsafe { core::slice::from_raw_parts_mut(base.as_ptr(), 10_000) };
+                assert!(bytes.iter().all(|byte| *byte == 7 + round), "{access:?}");
+                bytes.fill(8 + round);
+                region.resume().expect("resumed");
+                // SAFETY: as above.
+                assert_eq!(unsafe { base.as_ptr().add(9999).read() }, 8 + round);
+                assert_eq!((region.address().iova, region.bytes()), (before.iova, 10_000));
+                assert_eq!(region.shared().is_some(), access != Access::LOCAL);
+            }
+            let fd = region.shared();
+            let seen = fd.map(|fd| Mapping::shared(fd.as_fd(), 4096, false, false).expect("a peer's mapping"));
+            // SAFETY: mapped.
+            assert!(seen.is_none_or(|seen| unsafe { seen.base().as_ptr().read() } == 10));
         }
     }
 

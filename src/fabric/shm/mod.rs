@@ -46,7 +46,7 @@ use super::{
 use crate::error::{Error, Result, Status};
 use crate::numa;
 use crate::options::HugePages;
-use crate::sync::Arc;
+use crate::sync::{Arc, Mutex, lock};
 use crate::time::now;
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -72,7 +72,8 @@ impl Default for ShmOptions {
 #[derive(Debug)]
 pub struct Shm {
     options: ShmOptions,
-    core: Arc<Core>,
+    /// None while it is suspended.
+    core: Mutex<Option<Arc<Core>>>,
 }
 
 impl Shm {
@@ -84,12 +85,23 @@ impl Shm {
         numa::check(options.numa_id)?;
         // Registers this process for barriers before the first peer can rely on them.
         fence::available();
-        let core = Core::start(options.huge_pages == HugePages::On).map_err(|error| {
-            let mut report = Error::os("shm: the fabric cannot be opened", &error);
-            report.status = Status::FabricUnavailable;
-            report
-        })?;
-        Ok(Shm { options, core: Arc::new(core) })
+        Ok(Shm { core: Mutex::new(Some(start(&options)?)), options })
+    }
+}
+
+fn start(options: &ShmOptions) -> Result<Arc<Core>> {
+    let core = Core::start(options.huge_pages == HugePages::On).map_err(|error| {
+        let mut report = Error::os("shm: the fabric cannot be opened", &error);
+        report.status = Status::FabricUnavailable;
+        report
+    })?;
+    Ok(Arc::new(core))
+}
+
+impl Shm {
+    /// What runs while it is not suspended.
+    fn running(&self) -> Result<Arc<Core>> {
+        lock(&self.core).clone().ok_or_else(|| Error::new(Status::WrongState, "shm: the fabric is suspended"))
     }
 }
 
@@ -100,6 +112,7 @@ impl Fabric for Shm {
     type Waker = ShmWaker;
 
     const NAME: &'static str = "shm";
+    const SUSPENDS: bool = true;
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
@@ -126,7 +139,7 @@ impl Fabric for Shm {
     fn create_waker(&self) -> Result<Arc<ShmWaker>> {
         let waker = ShmWaker::new().map_err(|error| Error::os("shm: a waker cannot be made", &error))?;
         let waker = Arc::new(waker);
-        self.core.hub.keep(&waker);
+        self.running()?.hub.keep(&waker);
         Ok(waker)
     }
 
@@ -138,14 +151,38 @@ impl Fabric for Shm {
         recv_cq: &Arc<ShmCq>,
         waker: Option<&Arc<ShmWaker>>,
     ) -> Result<ShmQp> {
-        let hub = &self.core.hub;
+        let core = self.running()?;
+        let hub = &core.hub;
         let qp =
             hub.enter(|number| Ok(Arc::new(QpCore::new(number, hub, config, exposed, (send_cq, recv_cq), waker)?)))?;
-        Ok(ShmQp { qp, _core: Arc::clone(&self.core) })
+        Ok(ShmQp { qp, _core: core })
+    }
+
+    fn suspend(&self) -> Result<()> {
+        let mut place = lock(&self.core);
+        if let Some(core) = place.take() {
+            if Arc::strong_count(&core) > 1 {
+                *place = Some(core);
+                return Err(Error::new(Status::Busy, "shm: a queue pair is still there; the fabric is not suspended"));
+            }
+            // Ends its thread, which closes what it serves.
+            drop(core);
+        }
+        Ok(())
+    }
+
+    fn resume(&self) -> Result<()> {
+        let mut place = lock(&self.core);
+        if place.is_none() {
+            *place = Some(start(&self.options)?);
+        }
+        Ok(())
     }
 
     fn give_up(&self) {
-        self.core.hub.give_up();
+        if let Some(core) = lock(&self.core).as_ref() {
+            core.hub.give_up();
+        }
     }
 }
 

@@ -19,7 +19,7 @@ const TABLE_BYTES_MAX: u64 = 1 << 20;
 
 /// What is filled, and what was already.
 #[derive(Debug)]
-pub(super) struct Filler<'a> {
+pub(in crate::engine) struct Filler<'a> {
     pub(super) settings: &'a Settings,
     /// The built-in store; None: another one, whose state is the host program's.
     pub(super) store: Option<&'a BuiltinStore>,
@@ -28,6 +28,13 @@ pub(super) struct Filler<'a> {
     pub(super) rows: Option<usize>,
     /// What is wrong with this server and not with a file.
     pub(super) fatal: Option<Box<Error>>,
+}
+
+impl<'a> Filler<'a> {
+    /// Fills nothing, and looks at every byte of files that others read.
+    pub(in crate::engine) fn judge_only(settings: &'a Settings) -> Filler<'a> {
+        Filler { settings, store: None, state: None, rows: None, fatal: None }
+    }
 }
 
 impl Filler<'_> {

@@ -16,21 +16,27 @@ use crate::options::{HashMethod, Settings};
 use crate::sync::Arc;
 use crate::time::{Tick, now, unix_us};
 use core::time::Duration;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The thread's state.
 #[derive(Debug)]
-pub(in crate::engine::server) struct Lead {
+pub(in crate::engine) struct Lead {
     settings: Settings,
     incarnation: Incarnation,
     post: Post,
     letters: Arc<Letters>,
     catalog: Catalog,
     machine: Coordinator,
+    /// What its members are.
+    role: Role,
+    /// The world that the members are of, if the directory knows worlds.
+    world: Option<u64>,
+    /// Members that want one as soon as all do.
+    gathering: BTreeMap<u32, Request>,
     /// Who asked for the one that is under way.
-    asker: Option<(Peer, Request)>,
+    askers: Vec<(Peer, Request)>,
     told: Option<State>,
     epoch: u64,
     /// The last one that was committed in this process's life; 0: none.
@@ -52,7 +58,7 @@ impl ChunkSource for Application<'_> {
 
 impl Lead {
     /// None: the deployment has no checkpoints, or this shard does not lead.
-    pub(in crate::engine::server) fn new(
+    pub(in crate::engine) fn new(
         settings: &Settings,
         incarnation: Incarnation,
         post: Post,
@@ -69,7 +75,10 @@ impl Lead {
             post,
             letters,
             catalog,
-            asker: None,
+            role: Role::Shard,
+            world: None,
+            gathering: BTreeMap::new(),
+            askers: Vec::new(),
             told: None,
             epoch: 0,
             last: 0,
@@ -78,26 +87,38 @@ impl Lead {
         })
     }
 
+    /// Of ranks, in this world.
+    pub(in crate::engine) fn of_ranks(mut self, world: u64) -> Lead {
+        self.machine = Coordinator::new(self.settings.num_shards).of("rank");
+        (self.role, self.world) = (Role::Rank, Some(world));
+        self
+    }
+
     /// Until the shard stops.
-    pub(in crate::engine::server) fn run(mut self) {
+    pub(in crate::engine) fn run(mut self) {
         while !self.letters.is_closed() {
             let deadlines = [Some(now().after(LOOK)), self.machine.deadline(), self.next];
             let until = deadlines.into_iter().flatten().min().unwrap_or(Tick(0));
             let acts = match self.letters.next(until) {
                 Some(Item::Letter(from, message)) => self.hear(from, message),
-                Some(Item::Left(shard)) => self.machine.left(shard),
+                Some(Item::Left(shard)) => {
+                    self.scatter(&format!("{} {shard} is gone", self.role.name()));
+                    self.machine.left(shard)
+                }
                 None => self.machine.tick(now()),
             };
             self.perform(acts);
             if self.next.is_some_and(|next| next <= now()) {
                 self.next = Some(now().after(Duration::from_millis(self.settings.checkpoint_interval_ms)));
                 if self.machine.under_way().is_none() {
-                    let acts = self.begin(None);
+                    let acts = self.begin(Vec::new());
                     self.perform(acts);
                 }
             }
         }
-        let acts = self.machine.stop("shard 0 stops");
+        let why = format!("{} 0 stops", self.role.name());
+        self.scatter(&why);
+        let acts = self.machine.stop(&why);
         self.perform(acts);
     }
 
@@ -122,22 +143,56 @@ impl Lead {
                     self.tell(from, &request, State::Aborted, None, why);
                     return Vec::new();
                 }
-                self.begin(Some((from, request)))
+                self.begin(vec![(from, request)])
             }
+            (Peer::Server(member), Message::Together(request)) => self.gather(member.0, request),
             (_, Message::Stop(number)) => {
-                let own =
-                    self.asker.as_ref().is_some_and(|(asker, request)| *asker == from && request.number == number);
+                if let Peer::Server(member) = from
+                    && self.gathering.get(&member.0).is_some_and(|request| request.number == number)
+                {
+                    self.scatter(&format!("{} {} gave it up", self.role.name(), member.0));
+                }
+                let own = self.askers.iter().any(|(asker, request)| *asker == from && request.number == number);
                 if own { self.machine.stop("who asked for it gave it up") } else { Vec::new() }
             }
             _ => Vec::new(),
         }
     }
 
-    fn begin(&mut self, asker: Option<(Peer, Request)>) -> Vec<Act> {
-        let full = asker.as_ref().is_some_and(|(_, request)| request.full);
+    /// A member waits for the others; the last one begins.
+    fn gather(&mut self, member: u32, request: Request) -> Vec<Act> {
+        self.gathering.insert(member, request);
+        if self.gathering.len() < self.settings.num_shards as usize {
+            return Vec::new();
+        }
+        if let Some((epoch, _)) = self.machine.under_way() {
+            self.scatter(&format!("checkpoint {epoch} is under way; ask again when it is over"));
+            return Vec::new();
+        }
+        let all = core::mem::take(&mut self.gathering);
+        self.begin(all.into_iter().map(|(member, request)| (Peer::Server(ShardId(member)), request)).collect())
+    }
+
+    /// Members that waited for each other go on without.
+    fn scatter(&mut self, why: &str) {
+        for (member, request) in core::mem::take(&mut self.gathering) {
+            self.tell(Peer::Server(ShardId(member)), &request, State::Aborted, None, why.to_owned());
+        }
+    }
+
+    /// Refuses what a world that is over would do to the files of the next one.
+    fn check_world(&self) -> Result<()> {
+        self.world.map_or(Ok(()), |world| self.catalog.check_world(&RealDisk, world))
+    }
+
+    fn begin(&mut self, askers: Vec<(Peer, Request)>) -> Vec<Act> {
+        let full = askers.iter().any(|(_, request)| request.full);
         let full = full || self.last == 0 || self.since_full + 1 >= self.settings.checkpoint_full_every;
-        (self.asker, self.told) = (asker, None);
-        let promised = random().and_then(|nonce| Ok((self.catalog.promise(&RealDisk, nonce)?, random()?)));
+        (self.askers, self.told) = (askers, None);
+        let promised = self
+            .check_world()
+            .and_then(|()| random())
+            .and_then(|nonce| Ok((self.catalog.promise(&RealDisk, nonce)?, random()?)));
         let (epoch, checkpoint) = match promised {
             Ok(promised) => promised,
             Err(error) => {
@@ -179,8 +234,8 @@ impl Lead {
         };
         if self.told != Some(state) {
             self.told = Some(state);
-            if let Some((asker, request)) = self.asker.clone() {
-                self.tell(asker, &request, state, None, String::new());
+            for (asker, request) in &self.askers {
+                self.tell(*asker, request, state, None, String::new());
             }
         }
     }
@@ -202,7 +257,7 @@ impl Lead {
     }
 
     fn over(&mut self, epoch: u64, result: core::result::Result<Done, String>) {
-        let asker = self.asker.take();
+        let askers = core::mem::take(&mut self.askers);
         match &result {
             Ok(done) => {
                 self.since_full = if done.order.parent == 0 { 0 } else { self.since_full + 1 };
@@ -230,7 +285,7 @@ impl Lead {
                 );
             }
         }
-        if let Some((peer, request)) = &asker {
+        for (peer, request) in &askers {
             let (state, why) = match &result {
                 Ok(_) => (State::Committed, String::new()),
                 Err(why) => (State::Aborted, why.clone()),
@@ -263,10 +318,10 @@ impl Lead {
             .iter()
             .map(|(rank, file)| {
                 let (bytes, digest, state_bytes) = (file.bytes, file.digest, file.state_bytes);
-                Member { role: Role::Shard, rank: *rank, world, bytes, digest, state_bytes }
+                Member { role: self.role, rank: *rank, world, bytes, digest, state_bytes }
             })
             .collect();
-        if let Some((_, Request { section: Some((name, bytes)), .. })) = &self.asker {
+        if let [(_, Request { section: Some((name, bytes)), .. })] = &self.askers[..] {
             members.push(self.write_section(order, job, name, bytes)?);
         }
         let needs: BTreeSet<u64> = done.files.values().flat_map(|file| file.needs.iter().copied()).collect();
@@ -283,6 +338,7 @@ impl Lead {
             members,
             needs: needs.into_iter().collect(),
         };
+        self.check_world()?;
         self.catalog.commit(&RealDisk, &manifest, random()?)?;
         steps::at("committed");
         Ok(())

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 /// One thing to hear.
 #[derive(Debug)]
-pub(in crate::engine::server) enum Item {
+pub(in crate::engine) enum Item {
     /// Somebody wrote.
     Letter(Peer, Message),
     /// A shard's process is gone.
@@ -17,29 +17,29 @@ pub(in crate::engine::server) enum Item {
 
 /// A queue with one reader.
 #[derive(Debug, Default)]
-pub(in crate::engine::server) struct Letters {
+pub(in crate::engine) struct Letters {
     inner: Mutex<(VecDeque<Item>, bool)>,
     changed: Condvar,
 }
 
 impl Letters {
-    pub(in crate::engine::server) fn push(&self, item: Item) {
+    pub(in crate::engine) fn push(&self, item: Item) {
         lock(&self.inner).0.push_back(item);
         self.changed.notify_one();
     }
 
     /// Nothing will be read any more.
-    pub(in crate::engine::server) fn close(&self) {
+    pub(in crate::engine) fn close(&self) {
         lock(&self.inner).1 = true;
         self.changed.notify_all();
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(in crate::engine) fn is_closed(&self) -> bool {
         lock(&self.inner).1
     }
 
     /// The next; None at the deadline, and at the end.
-    pub(super) fn next(&self, deadline: Tick) -> Option<Item> {
+    pub(in crate::engine) fn next(&self, deadline: Tick) -> Option<Item> {
         let mut inner = lock(&self.inner);
         loop {
             let left = deadline.remaining();

@@ -2,12 +2,12 @@
 
 use super::contents::{Contents, Frozen};
 use super::windows::Exported;
-use super::{Item, LEADER, Post, catalog, job, random};
+use super::{Filing, Item, LEADER, Post, catalog, random};
 use crate::checkpoint::cut::{Deed, Message, Order, Participant, WrittenFile};
-use crate::checkpoint::disk::{Disk, RealDisk};
-use crate::checkpoint::format::{FileRef, Superblock};
-use crate::checkpoint::writer::{Known, Task, Unfinished};
-use crate::checkpoint::{Catalog, Role, Written, steps, write_container};
+use crate::checkpoint::disk::RealDisk;
+use crate::checkpoint::format::FileRef;
+use crate::checkpoint::writer::{Known, Unfinished};
+use crate::checkpoint::{Catalog, Role, Written, steps};
 use crate::control::Peer;
 use crate::engine::server::core::Shared;
 use crate::error::{Error, Result, Status};
@@ -15,7 +15,7 @@ use crate::fabric::Fabric;
 use crate::ps::table::StoreImage;
 use crate::ps::{BuiltinStore, Store};
 use crate::sync::Arc;
-use crate::time::{Tick, now, unix_us};
+use crate::time::{Tick, now};
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -227,47 +227,14 @@ impl<F: Fabric> Member<F> {
         attempt.contents.host =
             format!("host={}\npid={}\nfabric={}\n", crate::engine::host_name(), std::process::id(), F::NAME);
         attempt.contents.lay_out();
-        let block = Superblock {
-            minor: 0,
-            required: 0,
-            optional: 0,
-            checkpoint: order.checkpoint,
-            job: job(settings).0,
-            epoch: order.epoch,
-            role: Role::Shard as u32,
-            rank: settings.shard_id,
-            world: settings.num_shards,
-            instance: self.shared.incarnation.0,
-            unix_us: unix_us(),
-        };
-        let name = Role::Shard.file_name(block.rank, block.world);
-        // Only what the leader knows to be committed is there for certain.
-        let known = self.known.as_ref().filter(|(epoch, _)| order.parent != 0 && *epoch == order.parent);
-        let task = Task {
-            name: &name,
-            block: &block,
-            plans: &attempt.contents.plans(),
-            source: &attempt.contents,
-            known: known.map(|(_, known)| known),
-            threads: settings.checkpoint_writers as usize,
-        };
-        let written = write_container(&RealDisk, unfinished, &task)?;
+        let (role, incarnation) = (Role::Shard, self.shared.incarnation);
+        let filing = Filing { settings, catalog: &self.catalog, role, incarnation };
+        let plans = attempt.contents.plans();
+        let filed = filing.write(order, unfinished, (&plans, &attempt.contents), self.known.as_ref())?;
+        let (file, written, report) = filed;
         if let Some(error) = attempt.contents.frozen.as_ref().and_then(Frozen::trouble) {
             return Err(error);
         }
-        let Superblock { epoch, checkpoint, rank, world, .. } = block;
-        let file = FileRef { epoch, checkpoint, rank, world, bytes: written.bytes, digest: written.digest };
-        let report = WrittenFile {
-            bytes: written.bytes,
-            state_bytes: written.state_bytes,
-            own_bytes: written.own_bytes,
-            digest: written.digest,
-            needs: written.needs.clone(),
-        };
-        // The directory's own name, which may be new.
-        RealDisk
-            .sync_dir(self.catalog.root())
-            .map_err(|error| Error::os(format_args!("cannot sync {}", self.catalog.root().display()), &error))?;
         attempt.written = Some((file, written));
         Ok(report)
     }

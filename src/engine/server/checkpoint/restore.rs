@@ -102,7 +102,11 @@ pub(in crate::engine::server) fn restore(
 }
 
 /// The newest that is whole, every byte of it looked at.
-fn choose(filler: &mut Filler<'_>, catalog: &Catalog, damaged: &mut BTreeSet<u64>) -> Result<Option<Manifest>> {
+pub(in crate::engine) fn choose(
+    filler: &mut Filler<'_>,
+    catalog: &Catalog,
+    damaged: &mut BTreeSet<u64>,
+) -> Result<Option<Manifest>> {
     let settings = filler.settings;
     let wanted = Some(settings.checkpoint_restore_epoch).filter(|epoch| *epoch != 0);
     let judge = &mut |manifest: &Manifest| filler.judge(catalog, manifest);
