@@ -1,11 +1,11 @@
 /* The measured work on reclane, by its C interface: shards and clients in processes of their own.
  *
- *     reclane_rows [--ms N] [--table-mib N] [--only NAME] [--zipf S] [--registered] [--clients N] [--shards N] [--dies]
+ *     reclane_rows [--ms N] [--table-mib N] [--only NAME] [--zipf S] [--registered] [--clients N] [--shards N] [--dies] [--died]
  *                  [name=value...]
  *
  * --registered: rows of PUT and UPDATE lie in a buffer of the library, and the server reads them there. --clients: so
  * many client processes on one core; each prints its own cells. --shards: so many servers on one core. --dies: a second
- * client is killed in the middle of each cell. Words name=value are options of both ends. The first line says how long
+ * client is killed in the middle of each cell; --died: it was killed before the first one. Words name=value are options of both ends. The first line says how long
  * the client took to open, what memory the first server then had, and what one round of its scan without work takes. */
 #include "rows.h"
 #include <reclane/reclane.h>
@@ -217,11 +217,12 @@ static void live_and_die(int count, char** words, uint32_t port) {
 }
 
 int main(int argc, char** argv) {
-    int clients = 1, left = 1, dies = 0;
+    int clients = 1, left = 1, dies = 0, died = 0;
     argc = take_work(argc, argv);
     for (int i = 1; i < argc; ++i) {
         if (strcmp(argv[i], "--registered") == 0) is_registered = 1;
         else if (strcmp(argv[i], "--dies") == 0) dies = 1;
+        else if (strcmp(argv[i], "--died") == 0) dies = died = 1;
         else if (strcmp(argv[i], "--clients") == 0 && i + 1 < argc) clients = atoi(argv[++i]);
         else if (strcmp(argv[i], "--shards") == 0 && i + 1 < argc) shards = atoi(argv[++i]);
         else argv[left++] = argv[i];
@@ -241,8 +242,9 @@ int main(int argc, char** argv) {
         }
         pids[children++] = pid;
     }
+    pid_t victim = 0;
     if (dies && getpid() == self) {
-        pid_t pid = fork();
+        pid_t pid = victim = fork();
         if (pid == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             live_and_die(count, words, port);
@@ -251,6 +253,10 @@ int main(int argc, char** argv) {
     prepare_client();
     open_client(count, words, port, server);
     fill();
+    if (died && victim) {
+        waitpid(victim, NULL, 0);
+        usleep(300000); /* until everybody has heard of it */
+    }
     /* All clients begin together. */
     __atomic_fetch_add(&idle->ready, 1, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&idle->ready, __ATOMIC_SEQ_CST) < (uint64_t)clients) usleep(1000);
