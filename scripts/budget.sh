@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Counts the instructions of one GET and one UPDATE of one 64-byte row, at client and server, under callgrind, and holds
-# them against benches/budget/budget.txt: more than 5 % above is a failure. Two runs must agree within 1 %.
+# them against benches/budget/budget.txt: more than 5 % above is a failure. Two runs must agree within 1 %. Then again
+# with requests counted, and with each of them timed: what profiles and metrics cost, which count every request and time
+# one in 256, may be 2 % of both sides together.
 #
 # usage: scripts/budget.sh [--print]     --print: only the counts, as lines for the file
 set -euo pipefail
@@ -12,6 +14,9 @@ cd "$root"
 
 budgets=benches/budget/budget.txt
 excess_percent_max=5
+watching_percent_max=2
+# As metrics-sample-every has it.
+sample_every=256
 print_only=no
 [ "${1:-}" != --print ] || print_only=yes
 
@@ -25,12 +30,12 @@ cargo bench --locked --bench budget --no-run >"$folder/build.log" 2>&1 || { cat 
 program=$(sed -n 's/^ *Executable .*(\(.*\))$/\1/p' "$folder/build.log" | tail -n 1)
 [ -x "$program" ] || die "cargo named no program; its last line: $(tail -n 1 "$folder/build.log")"
 
-# count FILE: one run; the median count of each name, without what the counting itself takes.
+# count FILE [MODE]: one run; the median count of each name, without what the counting itself takes.
 count() {
     local dumps=$folder/dumps
     rm -rf "$dumps"
     mkdir "$dumps"
-    valgrind --tool=callgrind --collect-atstart=no --fair-sched=yes --callgrind-out-file="$dumps/out" \
+    RECLANE_BUDGET_MODE=${2:-} valgrind --tool=callgrind --collect-atstart=no --fair-sched=yes --callgrind-out-file="$dumps/out" \
         "$program" >"$folder/run.log" 2>&1 || { tail -n 30 "$folder/run.log"; die "the program of the budget failed"; }
     awk '/^desc: Trigger: Client Request: / { name = $NF }
          /^(summary|totals): / && name != "" { print name, $2; name = "" }' "$dumps"/out.* | sort -k1,1 -k2,2n |
@@ -47,6 +52,8 @@ count() {
 
 count "$folder/first"
 count "$folder/second"
+count "$folder/counting" counting
+count "$folder/timed" timed
 if ! cmp -s "$folder/first" "$folder/second"; then
     paste -d ' ' "$folder/first" "$folder/second" | awk '{
         d = ($4 - $2) / $2; if (d < 0) d = -d
@@ -78,5 +85,25 @@ while read -r name instructions; do
         fi
     fi
 done <"$folder/first"
+
+# of FILE NAME: a count.
+of() { awk -v name="$2" '$1 == name { print $2 }' "$folder/$1"; }
+
+for op in get update; do
+    plain=$(($(of first client_${op}_1x64) + $(of first server_${op}_1x64)))
+    counting=$(($(of counting client_${op}_1x64_counting) + $(of counting server_${op}_1x64_counting)))
+    timed=$(($(of timed client_${op}_1x64_timed) + $(of timed server_${op}_1x64_timed)))
+    # In hundredths of an instruction.
+    more=$(((counting - plain) * 100 + (timed - counting) * 100 / sample_every))
+    said="profile of one ${op^^}: $plain instructions at both sides without, $counting counting, $timed when it is timed"
+    share=$(awk -v more="$more" -v plain="$plain" 'BEGIN { printf "%.2f", more / plain }')
+    if [ "$more" -gt $((plain * watching_percent_max)) ]; then
+        fail "$said: $share % more, at most $watching_percent_max % is wanted"
+        failed=$((failed + 1))
+    else
+        ok "$said: $share % more"
+        passed=$((passed + 1))
+    fi
+done
 printf '%d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" -eq 0 ]

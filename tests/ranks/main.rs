@@ -3,6 +3,7 @@
 mod child;
 mod deaths;
 mod holds;
+mod numbers;
 mod operations;
 mod support;
 

@@ -2,14 +2,17 @@
 
 use super::admit::Guest;
 use super::board::Other;
+use super::numbers::RankSource;
 use crate::control::{ControlClient, ControlPlane, Event, Member, Peer, Role, Thresholds};
+use crate::engine::metrics::figures::figures;
+use crate::engine::metrics::{Keeper, Source, is_counting};
 use crate::engine::{fresh_incarnation, host_name, identity};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Access, Fabric, Qp, Waker};
 use crate::ids::{Epoch, Incarnation, ShardId};
 use crate::memory::{Dedupe, Gate, Home, Mailbox, RegionFacts};
 use crate::options::Settings;
-use crate::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, lock};
 use crate::thread::start;
 use crate::time::{Tick, now};
 use core::time::Duration;
@@ -24,6 +27,8 @@ const LAST_TIMEOUT: Duration = Duration::from_secs(5);
 const DRAINING_TIMEOUT: Duration = Duration::from_secs(1);
 /// The event thread looks up this often.
 const LISTEN: Duration = Duration::from_millis(500);
+/// How long it may take to tell the control plane this rank's numbers.
+const REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Completions of queue pairs that only receive writes: none.
 const GUEST_CQ_DEPTH: u32 = 16;
 
@@ -54,6 +59,10 @@ pub(super) struct Shared<F: Fabric> {
     left: Condvar,
     /// Nothing new begins.
     pub(super) closing: AtomicBool,
+    /// Atomics that were executed once for peers.
+    pub(super) served: AtomicU64,
+    /// The control plane is gone for now.
+    pub(super) plane_lost: AtomicBool,
     /// The threads end.
     pub(super) ended: AtomicBool,
     pub(super) home: Home<F>,
@@ -91,11 +100,20 @@ impl<F: Fabric> Shared<F> {
             present: Mutex::default(),
             left: Condvar::new(),
             closing: AtomicBool::new(false),
+            served: AtomicU64::new(0),
+            plane_lost: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             home: Home::new(&fabric, incarnation, epoch)?,
             settings,
             fabric,
         })
+    }
+}
+
+impl<F: Fabric> Shared<F> {
+    /// Peers that are here.
+    pub(super) fn present(&self) -> usize {
+        lock(&self.present).len()
     }
 }
 
@@ -106,6 +124,9 @@ pub(super) struct Core<F: Fabric> {
     session: Mutex<Option<Session>>,
     plane: Mutex<Option<ControlPlane>>,
     plane_port: u16,
+    numbers: Arc<RankSource<F>>,
+    /// Only where numbers are asked for; gone after the end.
+    keeper: Mutex<Option<Keeper>>,
 }
 
 impl<F: Fabric> Core<F> {
@@ -133,15 +154,22 @@ impl<F: Fabric> Core<F> {
         let (host, port) = (&settings.control_plane_host, settings.control_plane_port);
         let control = Arc::new(ControlClient::join(host, port, deadline.remaining(), &identity, &member)?);
         let shared = Arc::new(Shared::new(fabric, settings, incarnation)?);
-        let (heard, speaker) = (Arc::clone(&shared), Arc::clone(&control));
-        let events = start("reclane-events", move || listen(&heard, &speaker))?;
+        let numbers = Arc::new(RankSource::new(&shared)?);
+        let (heard, speaker, told) = (Arc::clone(&shared), Arc::clone(&control), Arc::clone(&numbers));
+        let events = start("reclane-events", move || listen(&heard, &speaker, &*told))?;
         let plane_port = shared.settings.control_plane_port;
         let core = Core {
             shared,
             session: Mutex::new(Some(Session { control: Arc::clone(&control), events })),
             plane: Mutex::new(plane),
             plane_port,
+            numbers,
+            keeper: Mutex::new(None),
         };
+        if is_counting(&core.shared.settings) {
+            let source = Arc::clone(&core.numbers) as Arc<dyn Source>;
+            *lock(&core.keeper) = Some(Keeper::start(&core.shared.settings, source)?);
+        }
         control.ready()?;
         control.beat_every(Duration::from_millis(core.shared.settings.heartbeat_interval_ms));
         crate::event!(
@@ -157,6 +185,14 @@ impl<F: Fabric> Core<F> {
 
     pub(super) fn plane_port(&self) -> u16 {
         self.plane_port
+    }
+
+    pub(super) fn numbers(&self) -> &dyn Source {
+        &*self.numbers
+    }
+
+    pub(super) fn metrics_port(&self) -> Option<u16> {
+        lock(&self.keeper).as_ref().and_then(Keeper::port)
     }
 
     /// The session with the control plane, while the rank is open.
@@ -216,6 +252,7 @@ impl<F: Fabric> Core<F> {
 
     pub(super) fn end(&self) {
         let Some(Session { control, events }) = lock(&self.session).take() else { return };
+        drop(lock(&self.keeper).take());
         let shared = &self.shared;
         shared.closing.store(true, Ordering::Relaxed);
         // So that the others do not ask this rank for lanes any more. They see it leave in any case.
@@ -274,7 +311,7 @@ pub(super) fn closed() -> Box<Error> {
 }
 
 /// Hears the control plane until the rank closes.
-fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
+fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>, numbers: &dyn Source) {
     let mut admissions: Vec<JoinHandle<()>> = Vec::new();
     while !shared.ended.load(Ordering::Relaxed) {
         admissions.retain(|thread| !thread.is_finished());
@@ -310,6 +347,10 @@ fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>) {
                 other.words().gone.get_or_insert_with(|| "it is leaving".to_owned());
                 other.changed.notify_all();
             }
+            // The answer is a courtesy to people who look: one that does not arrive is asked for again.
+            Some(Event::ReportWanted) => drop(control.report(&figures(numbers), REPORT_TIMEOUT)),
+            Some(Event::ControlPlaneLost) => shared.plane_lost.store(true, Ordering::Relaxed),
+            Some(Event::ControlPlaneBack) => shared.plane_lost.store(false, Ordering::Relaxed),
             Some(_) | None => {}
         }
     }

@@ -8,6 +8,7 @@ mod ask;
 mod board;
 mod core;
 mod hold;
+mod numbers;
 mod once;
 mod operate;
 
@@ -17,7 +18,8 @@ use self::core::Core;
 use super::client::shm_options;
 #[cfg(not(feature = "verbs"))]
 use super::client::verbs_unavailable;
-use super::log::sink;
+use super::log::{Sinks, sinks};
+use super::metrics;
 use crate::error::Result;
 use crate::fabric::Access;
 use crate::fabric::Region as _;
@@ -25,7 +27,6 @@ use crate::fabric::shm::{Shm, ShmRegion};
 #[cfg(feature = "verbs")]
 use crate::fabric::verbs::{Verbs, VerbsOptions, VerbsRegion};
 use crate::memory::{Entry, Executed, HoldId, Kind, Known, LaneFacts, Operation, RegionFacts};
-use crate::observe::Guard;
 use crate::options::{FabricKind, Settings};
 use crate::sync::Arc;
 use crate::wire::region::AtomicRequest;
@@ -47,7 +48,7 @@ pub struct Place {
 pub struct Rank {
     face: Arc<Face>,
     /// Last, so that what the rest says while it is dropped is still written.
-    _log: Option<Arc<Guard>>,
+    _log: Sinks,
 }
 
 #[derive(Debug)]
@@ -114,7 +115,7 @@ impl Rank {
     /// # Errors
     /// PEER statuses when the deployment refuses this rank; `FabricUnavailable`; CONTEXT statuses.
     pub fn open(settings: &Settings) -> Result<Rank> {
-        let log = sink(settings)?;
+        let log = sinks(settings)?;
         let face = match settings.fabric {
             FabricKind::Shm => Face::Shm(Core::open(Shm::open(shm_options(settings))?, settings)?),
             #[cfg(feature = "verbs")]
@@ -328,6 +329,26 @@ impl Rank {
     /// Takes over what a checkpoint kept of [`Rank::executed`].
     pub fn restore_executed(&self, executed: &[Executed]) {
         on_core!(&*self.face, core => core.restore_executed(executed));
+    }
+
+    /// All numbers as Prometheus' text.
+    #[must_use]
+    pub fn metrics_text(&self) -> String {
+        metrics::text(on_core!(&*self.face, core => core.numbers()))
+    }
+
+    /// One number by name. docs/metrics.md has the names.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is none of this name.
+    pub fn metric(&self, name: &str) -> Result<u64> {
+        metrics::number(on_core!(&*self.face, core => core.numbers()), name)
+    }
+
+    /// The port of the metrics over HTTP, if there is one.
+    #[must_use]
+    pub fn metrics_port(&self) -> Option<u16> {
+        on_core!(&*self.face, core => core.metrics_port())
     }
 
     /// Leaves the deployment. Rank 0 stays for the others to leave first, at most 5 s.

@@ -134,7 +134,9 @@ fn serve<F: Fabric>(shared: &Arc<Shared<F>>) {
     let mut idle = 0_u32;
     let (spins, yields) = (shared.settings.poll_spin_iterations, shared.settings.poll_yield_iterations);
     while !shared.ended.load(Ordering::Relaxed) {
-        if shared.round() > 0 {
+        let served = shared.round();
+        if served > 0 {
+            shared.served.fetch_add(served as u64, Ordering::Relaxed);
             idle = 0;
             continue;
         }
@@ -145,9 +147,11 @@ fn serve<F: Fabric>(shared: &Arc<Shared<F>>) {
             std::thread::yield_now();
         } else {
             shared.waker.arm();
-            if shared.round() == 0 && !shared.ended.load(Ordering::Relaxed) {
+            let served = shared.round();
+            if served == 0 && !shared.ended.load(Ordering::Relaxed) {
                 shared.waker.wait(NAP);
             }
+            shared.served.fetch_add(served as u64, Ordering::Relaxed);
             shared.waker.disarm();
             idle = spins;
         }

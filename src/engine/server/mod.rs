@@ -1,7 +1,7 @@
 //! The server: one shard, its poll threads and workers, and what lets clients in.
 
 mod accept;
-mod checkpoint;
+pub(super) mod checkpoint;
 pub(super) mod core;
 pub(crate) mod guests;
 mod listen;
@@ -14,13 +14,12 @@ use self::core::Core;
 use super::client::shm_options;
 #[cfg(not(feature = "verbs"))]
 use super::client::verbs_unavailable;
-use super::log::sink;
+use super::log::{Sinks, sinks};
 use super::metrics::{self, Totals};
 use crate::error::Result;
 use crate::fabric::shm::Shm;
 #[cfg(feature = "verbs")]
 use crate::fabric::verbs::{Verbs, VerbsOptions};
-use crate::observe::Guard;
 use crate::options::{FabricKind, Settings};
 use crate::ps::{HandlerCounts, Store};
 use crate::sync::Arc;
@@ -48,7 +47,7 @@ pub struct ServerStats {
 pub struct Server {
     face: Face,
     /// Last, so that what the rest says while it is dropped is still written.
-    _log: Option<Arc<Guard>>,
+    _log: Sinks,
 }
 
 #[derive(Debug)]
@@ -68,7 +67,7 @@ impl Server {
     /// PEER statuses when the deployment refuses this shard (another one with its number, another layout, ...); CONTEXT
     /// statuses.
     pub fn start(settings: &Settings, store: Arc<dyn Store>) -> Result<Server> {
-        let log = sink(settings)?;
+        let log = sinks(settings)?;
         match settings.fabric {
             FabricKind::Shm => {
                 let fabric = Shm::open(shm_options(settings))?;

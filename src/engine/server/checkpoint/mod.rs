@@ -6,6 +6,7 @@ mod lead;
 mod letters;
 mod member;
 mod restore;
+mod tally;
 mod windows;
 
 pub(super) use hold::Hold;
@@ -13,6 +14,7 @@ pub(super) use lead::Lead;
 use letters::{Item, Letters};
 pub(super) use member::Member;
 pub(super) use restore::{refuse_lone_restart, restore, supersedes};
+pub(in crate::engine) use tally::Tally;
 pub(super) use windows::SavedWindow;
 
 use crate::checkpoint::Catalog;
