@@ -142,8 +142,7 @@ static void numbers(reclane_rank* rank) {
     CHECK_OK(reclane_rank_metric(rank, "reclane_rank_operations_total{op=\"write\"}", &value, &error));
     CHECK(value > 0);
     CHECK_STATUS(RECLANE_STATUS_INVALID_ARGUMENT, reclane_rank_metric(rank, "reclane_nothing", &value, &error));
-    CHECK_STATUS(RECLANE_STATUS_BUFFER_TOO_SMALL,
-                 reclane_rank_metrics_text(rank, text, sizeof text, &length, &error));
+    CHECK_STATUS(RECLANE_STATUS_BUFFER_TOO_SMALL, reclane_rank_metrics_text(rank, text, sizeof text, &length, &error));
     CHECK(length > sizeof text && text[sizeof text - 1] == '\0');
     CHECK_OK(reclane_rank_metrics_port(rank, &port, &error));
     CHECK(port == 0);
