@@ -165,14 +165,17 @@ class Alone(unittest.TestCase):
             os.mkdir(os.path.join(folder, "bin"))
             os.mkdir(os.path.join(folder, "missing"))
             program(folder, "reclane_rows", 10)
+            program(folder, "redis_rows", 10)
             out = os.path.join(folder, "results.json")
             ran = subprocess.run(
                 [sys.executable, "-B", os.path.join(HERE, "run.py"), "--work", folder, "--out", out, "--rounds", "9", "--ms",
-                 "1", "--peers", "reclane", "--curves", "--minutes", "0"], capture_output=True, text=True, check=False)
+                 "1", "--peers", "reclane,redis", "--curves", "--minutes", "0"], capture_output=True, text=True, check=False)
             self.assertEqual(ran.returncode, 0, ran.stderr)
             with open(out, encoding="utf-8") as file:
                 said = json.load(file)
             self.assertEqual((said["rounds"], said["rounds_wanted"]), (1, 9))
+            reasons = {peer["name"]: peer["reason"] for peer in said["peers"]}
+            self.assertEqual((reasons["reclane"], reasons["redis"]), (None, "the time was up before its first turn"))
             self.assertTrue(all("time was up" in p["reason"] for curve in said["curves"] for p in curve["points"]))
 
 

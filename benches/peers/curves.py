@@ -48,7 +48,7 @@ class Point:
         for clients in cells.values():
             # Several on one core: what each does while it has the core says nothing of them together.
             what = "per_s" if len(clients) == 1 else "mean_per_s"
-            self.rates.append(sum(client[what] or client["mean_per_s"] for client in clients))
+            self.rates.append(sum(client[what] or client.get("mean_per_s", 0) for client in clients))
             self.halves.append(median([client["p50_ns"] for client in clients]))
             self.tails.append(max(client["p99_ns"] for client in clients))
             self.longest.append(max(client["max_ns"] for client in clients))

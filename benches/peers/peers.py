@@ -178,7 +178,7 @@ def rows_turn(peer, ms, table_mib, only, seconds):
         rows = said["requests"] * said["rows"]
         # The rate is the median of slices; a run that was too slow for one slice has the mean only.
         cells[cell_name(said["op"], said["rows"], said["row_bytes"], said["depth"])] = {
-            "p50_ns": said["p50_ns"], "p99_ns": said["p99_ns"], "per_s": said["per_s"] or said["mean_per_s"],
+            "p50_ns": said["p50_ns"], "p99_ns": said["p99_ns"], "per_s": said["per_s"] or said.get("mean_per_s", 0),
             "cpu_s": (said["cpu_client_ns"] + said["cpu_server_ns"]) / 1e3 / rows,
         }
     if not cells:

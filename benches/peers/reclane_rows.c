@@ -19,6 +19,9 @@ static reclane_request requests[SLOTS];
 static const uint64_t* asked_by[SLOTS];
 static int is_registered, shards = 1;
 
+/* Rows of one PUT when tables are filled. */
+enum { PART = 8192 };
+
 /* What the first server tells of itself, in memory that all processes share. */
 static volatile struct { uint64_t rounds, ns, ready; } * idle;
 
@@ -115,15 +118,17 @@ static void fill(void) {
     for (int i = 0; i < SHAPES; ++i) {
         if (!is_shape_wanted(i)) continue;
         uint32_t floats = shapes[i].row_bytes / 4;
-        uint64_t rows = work.table_bytes / shapes[i].row_bytes, part_keys[512];
+        uint64_t rows = work.table_bytes / shapes[i].row_bytes;
         char name[32];
         snprintf(name, sizeof name, "rows-%u", shapes[i].row_bytes);
         reclane_table_options wanted = RECLANE_INIT(reclane_table_options);
         wanted.name = name, wanted.dim = floats, wanted.num_embeddings = rows, wanted.learning_rate = LEARNING_RATE;
         check(reclane_client_init_table(client, &wanted, &tables[i], &error), &error, "table");
-        float* part = malloc((size_t)512 * shapes[i].row_bytes);
-        for (uint64_t first = 0; first < rows; first += 512) {
-            uint64_t n = rows - first < 512 ? rows - first : 512;
+        /* Many at a time: the library splits them over all slots. */
+        uint64_t* part_keys = malloc(PART * sizeof *part_keys);
+        float* part = malloc((size_t)PART * shapes[i].row_bytes);
+        for (uint64_t first = 0; first < rows; first += PART) {
+            uint64_t n = rows - first < PART ? rows - first : PART;
             for (uint64_t k = 0; k < n; ++k) {
                 part_keys[k] = first + k;
                 for (uint32_t f = 0; f < floats; ++f) part[k * floats + f] = value_of(first + k, f);
@@ -131,6 +136,7 @@ static void fill(void) {
             check(reclane_client_put(client, tables[i], part_keys, n, part, n * floats, &error), &error, "put");
         }
         free(part);
+        free(part_keys);
     }
 }
 

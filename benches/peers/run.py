@@ -61,6 +61,8 @@ def rounds(arguments, all_peers, results, progress, deadline):
     dice = random.Random(arguments.seed)
     failures = {}
     longest = 0.0
+    begun = time.monotonic()
+    late = deadline + (deadline - begun) / 2
     for number in range(arguments.rounds):
         begun = time.monotonic()
         if number > 0 and begun + longest > deadline:
@@ -69,10 +71,17 @@ def rounds(arguments, all_peers, results, progress, deadline):
         order = [peer for peer in all_peers
                  if peer.reason is None and (peer.rounds_max is None or number < peer.rounds_max)]
         dice.shuffle(order)
+        if number == 0:
+            order.sort(key=lambda peer: not peer.is_own)
         for peer in order:
-            # A first round is finished whatever it takes; later ones end where the time does.
-            if number > 0 and time.monotonic() > deadline:
+            # Later rounds end where the time does. A first one may take half as much again: then who has had no turn has
+            # none, and reclane itself has had it.
+            is_late = time.monotonic() > (deadline if number > 0 else late)
+            if is_late and not (number == 0 and peer.is_own):
                 progress(f"the time is up in round {number + 1}")
+                for other in order[order.index(peer):]:
+                    if not results[other.name]:
+                        other.reason = "the time was up before its first turn"
                 break
             try:
                 # Turns are tried again for a quiet moment only while there is time for it.
