@@ -162,7 +162,9 @@ build_reclane() {
 
 build_grpc() {
     local log=$folder/grpc_calls.log
-    if g++ -std=c++17 -O3 -c "$sources/grpc_calls.cc" -o "$folder/grpc_calls.o" >"$log" 2>&1 &&
+    # It takes longer than all others together, and does not change.
+    if { [ "$folder/grpc_calls.o" -nt "$sources/grpc_calls.cc" ] ||
+        g++ -std=c++17 -O3 -c "$sources/grpc_calls.cc" -o "$folder/grpc_calls.o" >"$log" 2>&1; } &&
         gcc -O3 -march=native -c "$sources/grpc_rows.c" -o "$folder/grpc_rows.o" >>"$log" 2>&1; then
         # gRPC's own libraries need others of theirs, which its package links by name.
         compile grpc_rows g++ "$folder/grpc_rows.o" "$folder/grpc_calls.o" -Wl,--copy-dt-needed-entries -lgrpc++ -lgrpc -lgpr -lm
