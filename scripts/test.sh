@@ -183,6 +183,7 @@ gate rust-tests rust_tests
 gate rust-tests-minimal rust_tests --no-default-features
 gate install scripts/install.sh "$prefix"
 tool_gate budget valgrind scripts/budget.sh
+tool_gate budget-profile valgrind scripts/budget.sh --profile
 gate bench-peers bench_peers
 gate ctests ctests/run.sh "$prefix"
 gate ctests-address sanitized_ctests
