@@ -143,6 +143,19 @@ class Alone(unittest.TestCase):
         self.assertIsNone(peers_of.figures_of(""))
         self.assertEqual(peers_of.figures_of('{"foreign":0.5}'), {"foreign": 0.5})
 
+    def test_one_failure_in_the_only_round_is_a_reason(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "bin"))
+            os.mkdir(os.path.join(folder, "missing"))
+            program(folder, "redis_rows", 10)
+            program(folder, "mooncake_rows", 0, 'sys.exit("no luck")')
+            out = os.path.join(folder, "results.json")
+            subprocess.run([sys.executable, "-B", os.path.join(HERE, "run.py"), "--work", folder, "--out", out, "--rounds",
+                            "1", "--ms", "1", "--peers", "redis,mooncake"], capture_output=True, check=True)
+            with open(out, encoding="utf-8") as file:
+                reasons = {peer["name"]: peer["reason"] for peer in json.load(file)["peers"]}
+            self.assertEqual(reasons, {"redis": None, "mooncake": "failed: exit status 1: no luck"})
+
     def test_verdicts(self):
         of = lambda ratio, goal: figures.verdict({"ratio": ratio, "goal": goal})
         self.assertEqual([of(1.7, 1.7), of(1.69, 1.7), of(0.95, 1.0), of(0.89, 1.0), of(2, None)],

@@ -27,6 +27,7 @@ class Peer:
         # Slow ones, which are never the best, have fewer turns.
         self.rounds_max = rounds_max
         self.reason = None
+        self.last_error = self.reason_shown = None
         # Cells that it could not do, with why.
         self.failed = {}
 

@@ -90,6 +90,7 @@ def rounds(arguments, all_peers, results, progress, deadline):
                 results[peer.name].append({"round": number, "foreign": foreign, "cells": cells})
             except (RuntimeError, OSError, ValueError, KeyError) as error:
                 failures[peer.name] = failures.get(peer.name, 0) + 1
+                peer.last_error = str(error)
                 progress(f"{peer.label}: {error}")
                 if failures[peer.name] >= 2:
                     peer.reason = f"failed twice; the last time: {error}"
@@ -131,8 +132,12 @@ def main():
     rounds_end = begun + arguments.minutes * 60 * (ROUNDS_SHARE if arguments.curves else 1)
 
     def write():
+        for peer in all_peers:
+            # One that failed in the only round that there was time for has nothing to show but that.
+            has_nothing = peer.last_error and not results[peer.name]
+            peer.reason_shown = f"failed: {peer.last_error}" if has_nothing else None
         report["peers"] = [{"name": peer.name, "label": peer.label, "note": peer.note, "is_own": peer.is_own,
-                            "sleeps": peer.sleeps, "reason": peer.reason, "failed": peer.failed, "turns": results[peer.name]}
+                            "sleeps": peer.sleeps, "reason": peer.reason or peer.reason_shown, "failed": peer.failed, "turns": results[peer.name]}
                            for peer in all_peers]
         report["minutes"] = round((time.monotonic() - begun) / 60, 1)
         with open(arguments.out + ".new", "w", encoding="utf-8") as file:
