@@ -133,6 +133,21 @@ static void holds(reclane_rank* rank) {
     CHECK_STATUS(RECLANE_STATUS_STALE_TOKEN, reclane_rank_release(rank, hold, &error));
 }
 
+static void numbers(reclane_rank* rank) {
+    reclane_error error = RECLANE_INIT(reclane_error);
+    uint64_t value = 0;
+    uint32_t port = 1;
+    size_t length = 0;
+    char text[16];
+    CHECK_OK(reclane_rank_metric(rank, "reclane_rank_operations_total{op=\"write\"}", &value, &error));
+    CHECK(value > 0);
+    CHECK_STATUS(RECLANE_STATUS_INVALID_ARGUMENT, reclane_rank_metric(rank, "reclane_nothing", &value, &error));
+    CHECK_STATUS(RECLANE_STATUS_BUFFER_TOO_SMALL, reclane_rank_metrics_text(rank, text, sizeof text, &length, &error));
+    CHECK(length > sizeof text && text[sizeof text - 1] == '\0');
+    CHECK_OK(reclane_rank_metrics_port(rank, &port, &error));
+    CHECK(port == 0);
+}
+
 int main(void) {
     reclane_error error = RECLANE_INIT(reclane_error);
     reclane_rank* rank = NULL;
@@ -157,6 +172,7 @@ int main(void) {
     together(rank, words);
     refusals(rank, words);
     holds(rank);
+    numbers(rank);
 
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
     /* Its memory is there until this process hears of its end. */

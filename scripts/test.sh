@@ -134,6 +134,21 @@ check_shell() { shell_scripts | xargs -0 shellcheck --severity=warning --externa
 rust_docs() { RUSTDOCFLAGS=-Dwarnings cargo doc --locked --no-deps --lib --document-private-items; }
 
 # --show-output: what a passing test says of itself, for a skip's reason.
+# What the comparison with other libraries prints and survives; then the script itself, with reclane and one peer.
+bench_peers() {
+    python3 -B benches/peers/check.py &&
+        scripts/bench-peers.sh --json --no-curves --rounds 1 --ms 5 --prefix "$prefix" --peers reclane,redis --only 'get_1x64_d1$' >"$logs/bench-peers.json" &&
+        python3 -c 'import json, sys
+workloads = json.load(open(sys.argv[1]))["workloads"]
+if not workloads:
+    print("skipped: no peer of the comparison could be installed here")
+    sys.exit()
+one = workloads[0]
+assert (one["workload"], one["depth"], one["best_peer_name"]) == ("get_1x64", 1, "Redis, Unix socket"), one
+assert one["reclane"] > 0 and one["best_peer"] > 0 and one["ratio"] > 0 and one["goal"] == 1.0, one
+print("the script measures and reports:", one)' "$logs/bench-peers.json"
+}
+
 rust_tests() { cargo test --locked --no-fail-fast "$@" -- --show-output; }
 
 # The C and C++ programs under AddressSanitizer and UndefinedBehaviorSanitizer. Not ThreadSanitizer: it does not see how
@@ -169,6 +184,8 @@ gate rust-tests-minimal rust_tests --no-default-features
 gate rust-tests-address scripts/sanitize.sh
 gate install scripts/install.sh "$prefix"
 tool_gate budget valgrind scripts/budget.sh
+tool_gate budget-profile valgrind scripts/budget.sh --profile
+gate bench-peers bench_peers
 gate ctests ctests/run.sh "$prefix"
 gate ctests-address sanitized_ctests
 gate examples build_examples

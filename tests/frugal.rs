@@ -1,10 +1,9 @@
-//! What a request may not do: allocate, call the system, read the clock. docs/architecture.md ("The hot path") says so,
+//! What a request may not do: allocate, take a lock, call the system, read the clock. docs/architecture.md ("The hot path") says so,
 //! with the exceptions; this counts, at the client's thread and at the server's poll thread.
 //!
 //! Allocations by a global allocator, clock reads by a `clock_gettime` of our own that is linked before the C library's,
-//! both by the name of the thread they happen on. System calls by strace, between two marks. Each counter is shown to
-//! count by something that does what it counts. Locks are not counted: an uncontended one leaves no trace that a
-//! program could see.
+//! both by the name of the thread they happen on. Locks by a hook that debug builds have in `sync`, the only door to
+//! them. System calls by strace, between two marks. Each counter is shown to count by something that does what it counts.
 
 #[path = "common/c_client.rs"]
 mod c_client;
@@ -30,6 +29,7 @@ static IS_COUNTING: AtomicBool = AtomicBool::new(false);
 static IS_CLIENT_ASIDE: AtomicBool = AtomicBool::new(false);
 static ALLOCATIONS: Counter = Counter::new();
 static CLOCK_READS: Counter = Counter::new();
+static LOCKS: Counter = Counter::new();
 /// The counters belong to the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -112,14 +112,15 @@ unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::time
     unsafe { core::mem::transmute::<usize, ClockGettime>(next)(clock, time) }
 }
 
-/// Allocations and clock reads of (client, poll thread) while `work` runs.
-fn counted(work: impl FnOnce()) -> [(u64, u64); 2] {
-    ALLOCATIONS.take();
-    CLOCK_READS.take();
+/// Allocations, clock reads and locks of (client, poll thread) while `work` runs.
+fn counted(work: impl FnOnce()) -> [(u64, u64); 3] {
+    [&ALLOCATIONS, &CLOCK_READS, &LOCKS].into_iter().for_each(|counter| {
+        counter.take();
+    });
     IS_COUNTING.store(true, Ordering::SeqCst);
     work();
     IS_COUNTING.store(false, Ordering::SeqCst);
-    [ALLOCATIONS.take(), CLOCK_READS.take()]
+    [&ALLOCATIONS, &CLOCK_READS, &LOCKS].map(Counter::take)
 }
 
 // --- what is counted ------------------------------------------------------------------------------------------------
@@ -237,6 +238,41 @@ impl Memory {
     }
 }
 
+/// Whether locks can be counted: the hook is in debug builds.
+fn watch_locks() -> bool {
+    #[cfg(debug_assertions)]
+    reclane::sync::watch_locks(|| LOCKS.count());
+    cfg!(debug_assertions)
+}
+
+/// A poll thread publishes its counters once in so many rounds, under a lock.
+const PUBLISHED_EVERY: u64 = 1024;
+
+#[test]
+fn the_counter_of_locks_counts() {
+    let _alone = lock(&ALONE);
+    if !watch_locks() {
+        println!("skipped: locks per request: the hook that counts them is in debug builds only");
+        return;
+    }
+    as_client(|| {
+        let (mutex, shared) = (Mutex::new(0), reclane::sync::RwLock::new(0));
+        let [_, _, locks] = counted(|| {
+            *lock(&mutex) += 1;
+            drop(shared.read());
+            drop(shared.write());
+        });
+        assert_eq!(locks, (3, 0));
+        // Every table of the store is in a list behind a lock.
+        let bed = Bed::new("0");
+        let [_, _, locks] = counted(|| {
+            bed.client.init_table(48);
+        });
+        assert!(locks.1 > 0, "INIT_TABLE took {locks:?} locks");
+        bed.stop();
+    });
+}
+
 /// Something that is not the client's.
 fn aside<T>(work: impl FnOnce() -> T) -> T {
     IS_CLIENT_ASIDE.store(true, Ordering::SeqCst);
@@ -253,17 +289,27 @@ fn as_client<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T 
 }
 
 #[test]
-fn requests_neither_allocate_nor_read_the_clock() {
+fn requests_neither_allocate_nor_lock_nor_read_the_clock() {
     let _alone = lock(&ALONE);
+    watch_locks();
     as_client(|| {
         let (bed, mut memory) = (Bed::new(TIRELESS), Memory::new());
         bed.warm_up(&mut memory);
+        let rounds = || bed.server.stats().scan_rounds;
         for case in ONE_SLOT.iter().chain(&BATCHES) {
-            let [allocations, clock_reads] = counted(|| {
+            let before = rounds();
+            let [allocations, clock_reads, locks] = counted(|| {
                 for _ in 0..REQUESTS {
                     bed.run_answered(*case, &mut memory);
                 }
             });
+            let published = (rounds() - before) / PUBLISHED_EVERY + 2;
+            assert_eq!(locks.0, 0, "{case:?}: locks of {REQUESTS} requests at the client");
+            assert!(
+                locks.1 <= published + RARE,
+                "{case:?}: {} locks of the poll thread, {published} to publish",
+                locks.1
+            );
             assert_eq!(allocations.0, 0, "{case:?}: allocations of {REQUESTS} requests at the client");
             assert!(allocations.1 <= RARE, "{case:?}: {} allocations of the poll thread", allocations.1);
             assert_eq!(clock_reads, (0, 0), "{case:?}: clock reads of {REQUESTS} requests (client, poll thread)");
@@ -276,20 +322,20 @@ fn requests_neither_allocate_nor_read_the_clock() {
 fn the_counters_count() {
     let _alone = lock(&ALONE);
     as_client(|| {
-        let [allocations, clock_reads] = counted(|| drop(std::hint::black_box(Box::new(7))));
+        let [allocations, clock_reads, _] = counted(|| drop(std::hint::black_box(Box::new(7))));
         assert_eq!((allocations, clock_reads), ((1, 0), (0, 0)));
         // The first reading sets the clock's origin.
         let _ = reclane::time::now();
-        let [allocations, clock_reads] = counted(|| {
+        let [allocations, clock_reads, _] = counted(|| {
             std::hint::black_box(reclane::time::now());
         });
         assert_eq!((allocations, clock_reads), ((0, 0), (1, 0)));
         // Who does not spin reads the clock while waiting; the poll thread allocates where an INIT_TABLE says so.
         let (bed, mut memory) = (Bed::new("0"), Memory::new());
         bed.warm_up(&mut memory);
-        let [_, clock_reads] = counted(|| bed.run(ONE_SLOT[0], &mut memory, REQUESTS));
+        let [_, clock_reads, _] = counted(|| bed.run(ONE_SLOT[0], &mut memory, REQUESTS));
         assert!(clock_reads.0 > 0, "a client that does not spin read no clock");
-        let [allocations, _] = counted(|| {
+        let [allocations, _, _] = counted(|| {
             bed.client.init_table(48);
         });
         assert!(allocations.0 > 0 && allocations.1 > 0, "INIT_TABLE allocated {allocations:?}");

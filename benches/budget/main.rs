@@ -7,6 +7,9 @@
 //! it is held in a request's call until the next one is committed, so between two calls it goes round once and finds
 //! one request. What is left to chance (a page that is touched first, the counters that are published every 1024
 //! rounds) is rare, so the median of many counts is the one.
+//!
+//! `RECLANE_BUDGET_MODE` is empty; or `counting`: requests are counted and none of these is timed; or `timed`: each is.
+//! Names then end with it.
 
 #[path = "../../tests/common/c_client.rs"]
 mod c_client;
@@ -25,6 +28,21 @@ const KEYS: u64 = 1024;
 /// Requests of each kind that are counted; some before them warm up.
 const COUNTED: usize = 24;
 const WARM_UP: usize = 8;
+
+/// What is switched on.
+const MODE: &str = "RECLANE_BUDGET_MODE";
+
+fn mode() -> String {
+    std::env::var(MODE).unwrap_or_default()
+}
+
+/// A count's name in this mode.
+fn named(name: &str) -> &'static str {
+    let mode = mode();
+    let name = if mode.is_empty() { name.to_owned() } else { format!("{name}_{mode}") };
+    // A handful for the whole run, in a place that outlives its threads.
+    Box::leak(name.into_boxed_str())
+}
 
 fn main() {
     if !callgrind::is_running() {
@@ -51,14 +69,24 @@ fn main() {
 
 /// Options under which nobody yields or sleeps: that would be what is counted.
 fn options(port: u16) -> Vec<(&'static str, String)> {
-    vec![
+    let mut all = vec![
         ("rdma-namespace", format!("budget-{}", std::process::id())),
         ("rdma-control-plane-port", port.to_string()),
         ("poll-spin-iterations", "1073741824".to_owned()),
         ("rdma-rc-wait-spin-iterations", "1073741824".to_owned()),
         ("qps-per-client-per-shard", "1".to_owned()),
         ("slots-per-qp", "4".to_owned()),
-    ]
+    ];
+    let every = match mode().as_str() {
+        "" => return all,
+        "counting" => "0",
+        "timed" => "1",
+        other => panic!("{MODE}={other}: it is counting, timed or nothing"),
+    };
+    // Profile lines are as far away as can be: they are written by a thread of their own.
+    all.push(("rdma-rc-profile-interval-ms", "86400000".to_owned()));
+    all.push(("metrics-sample-every", every.to_owned()));
+    all
 }
 
 fn settings(side: Side) -> Settings {
@@ -77,7 +105,7 @@ fn server(gate: &Arc<Gate>) -> Server {
 
 /// The client's part: what `submit`, `wait` and `revoke` take together when the answer is there at the first look.
 fn count_client(client: &Client, table: u32, kind: Kind, gate: &Gate) {
-    let name = if kind == Kind::Get { "client_get_1x64" } else { "client_update_1x64" };
+    let name = named(if kind == Kind::Get { "client_get_1x64" } else { "client_update_1x64" });
     let mut rows = [1.0_f32; ROW_FLOATS];
     for round in 0..WARM_UP + COUNTED {
         let keys = [round as u64 % KEYS];
@@ -95,7 +123,7 @@ fn count_client(client: &Client, table: u32, kind: Kind, gate: &Gate) {
 
 /// The server's part: from one call of the store to the next.
 fn count_server(client: &Client, table: u32, kind: Kind, gate: &Gate) {
-    gate.close(if kind == Kind::Get { "server_get_1x64" } else { "server_update_1x64" });
+    gate.close(named(if kind == Kind::Get { "server_get_1x64" } else { "server_update_1x64" }));
     let mut rows = [[1.0_f32; ROW_FLOATS]; 2];
     let mut keys = [[0_u64]; 2];
     let mut before = None;

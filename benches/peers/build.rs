@@ -1,6 +1,8 @@
 //! Client and server of one call, without a file for protoc: the messages are plain bytes.
 
 fn main() {
+    // Not for every file beside it, which is what cargo does without a word.
+    println!("cargo:rerun-if-changed=build.rs");
     let call = tonic_prost_build::manual::Method::builder()
         .name("call")
         .route_name("Call")

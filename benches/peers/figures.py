@@ -9,6 +9,24 @@ GOALS = {
     ("put", 32, 512): (1.0, 1.0, 1.0), ("put", 512, 128): (1.0, 1.0, 1.0),
     ("put_registered", 32, 512): (1.3, 1.3, 1.3), ("put_registered", 512, 128): (1.3, 1.3, 1.3),
 }
+# Requests per second that the machine allows when requests overlap, derived from its parts (the cores' hand-over of lines
+# and the gathering of rows, docs/performance.md), and the part of it that is wanted.
+LIMITS = {
+    ("get", 1, 64): (18e6, 0.60), ("put", 1, 64): (18e6, 0.60), ("get", 32, 512): (670e3, 0.80),
+    ("put", 32, 512): (670e3, 0.80), ("get", 512, 128): (207e3, 0.75), ("put", 512, 128): (201e3, 0.75),
+}
+GRPC_RATIO_GOAL = 5.0
+# Least part of the plain rate: variant, cell, goal. 512 x 128 bytes are 64 KiB.
+COSTS = [
+    ("reclane_crc", "integrity=crc32c", "get_1x64_d1", 0.95), ("reclane_crc", "integrity=crc32c", "get_1x64_d32", 0.95),
+    ("reclane_crc", "integrity=crc32c", "put_1x64_d1", 0.95), ("reclane_crc", "integrity=crc32c", "get_512x128_d1", 0.85),
+    ("reclane_crc", "integrity=crc32c", "get_512x128_d8", 0.85), ("reclane_crc", "integrity=crc32c", "put_512x128_d1", 0.85),
+    ("reclane_once", "exactly once", "update_1x64_d1", 0.95), ("reclane_once", "exactly once", "update_1x64_d8", 0.95),
+    ("reclane_once", "exactly once", "put_1x64_d32", 0.95), ("reclane_once", "exactly once", "update_512x128_d8", 0.95),
+    ("reclane_counting", "counting and timing (metrics=true)", "get_1x64_d1", 0.98),
+    ("reclane_counting", "counting and timing (metrics=true)", "get_1x64_d32", 0.98),
+    ("reclane_counting", "counting and timing (metrics=true)", "update_1x64_d8", 0.98),
+]
 # Differences below this are parity.
 PARITY = 0.10
 OPS = ("get", "put", "update")
@@ -101,10 +119,66 @@ def verdict(workload):
     return "parity" if workload["ratio"] >= workload["goal"] * (1 - PARITY) and workload["goal"] <= 1.0 else "NOT met"
 
 
-def cost(report, name, cell):
-    """Rate of a variant of reclane as a part of the plain one's."""
-    plain, variant = own(report, "reclane"), own(report, name)
-    return ratio(variant, plain, cell) if plain and variant else None
+def of_two(value, goal, is_least=True):
+    is_met = value >= goal if is_least else value <= goal
+    return "met" if is_met else "NOT met"
+
+
+def other_goals(report):
+    """What is wanted beside the ratios to the best peer: what, value, goal, verdict."""
+    found = []
+    plain = own(report, "reclane")
+    if plain is None:
+        return found
+    for (op, rows, row_bytes), (limit, goal) in LIMITS.items():
+        deep = [summary(plain, peers_of.cell_name(op, rows, row_bytes, depth)) for depth in peers_of.DEPTHS[1:]]
+        best = max((one["per_s"] for one in deep if one), default=None)
+        if best:
+            found.append((f"{op} {rows} x {row_bytes}, part of the derived limit of {rate(limit)}/s", f"{best / limit:.2f}", goal,
+                          of_two(best / limit, goal)))
+    for name, label, cell, goal in COSTS:
+        value = ratio(own(report, name) or {"turns": []}, plain, cell)
+        if value:
+            found.append((f"{label}, {cell.replace('_', ' ')}, part of the plain rate", f"{value:.2f}", goal, of_two(value, goal)))
+    for name in ("grpc_cpp_uds", "grpc_cpp_tcp"):
+        theirs = own(report, name) or {"turns": []}
+        ratios = [(ratio(plain, theirs, cell), cell) for *_, cell in cells()]
+        ratios = [one for one in ratios if one[0]]
+        if ratios:
+            least, cell = min(ratios)
+            found.append((f"least ratio to {theirs['label']} ({cell.replace('_', ' ')})", f"{least:.1f}", GRPC_RATIO_GOAL,
+                          of_two(least, GRPC_RATIO_GOAL)))
+    at = {(curve["name"], p["x"]): p for curve in report["curves"] or [] for p in curve["points"] if "reason" not in p}
+    idle = at.get(("idle_slots", 4096))
+    if idle and idle["round_ns"]:
+        found.append(("ns of a poller's round over 4,096 idle slots", f"{idle['round_ns']:.0f}", 2000,
+                      of_two(idle["round_ns"], 2000, is_least=False)))
+    alone, after = at.get(("second_client", 0)), at.get(("second_client", 2))
+    if alone and after:
+        value = after["per_s"] / alone["per_s"]
+        found.append(("rate of a client after another one was killed, part of the rate alone", f"{value:.2f}", 1 - PARITY,
+                      of_two(value, 1 - PARITY)))
+    for what, label in (("cpu_s", "CPU seconds per million rows"), ("p99_ns", "p99")):
+        pairs = [(w["mine"][what], w["theirs"][what]) for w in workloads(report) if w["mine"][what] and w["theirs"][what]]
+        if pairs:
+            met = sum(mine <= theirs * (1 + PARITY) for mine, theirs in pairs)
+            found.append((f"{label} not above the best peer's, within {PARITY:.0%}: workloads", f"{met} of {len(pairs)}",
+                          len(pairs), of_two(met, len(pairs))))
+    return found
+
+
+def largest_step(curve):
+    """Between which neighbouring points a curve's rate changes most, in words; None where nothing can be said."""
+    points = [p for p in curve["points"] if "reason" not in p]
+    steps = [(max(b["per_s"] / a["per_s"], a["per_s"] / b["per_s"]), a, b) for a, b in zip(points, points[1:])
+             if a["per_s"] and b["per_s"]]
+    if not steps:
+        return None
+    size, a, b = max(steps, key=lambda step: step[0])
+    # Ranges that overlap show no step.
+    overlap = a["low"] <= b["high"] and b["low"] <= a["high"]
+    said = f"largest step: from {a['x']:g} to {b['x']:g}, to {b['per_s'] / a['per_s']:.2f} of the rate"
+    return said + (", within the spread of the runs" if overlap else "")
 
 
 def rate(value):

@@ -14,16 +14,22 @@ TURN_SECONDS_MAX = 40
 # Share of the two cores that other programs may take during a turn, and how often a turn is tried again for that.
 FOREIGN_MAX = 0.05
 TRIES = 3
+SLOW_ROUNDS_MAX = 3
 
 
 class Peer:
     """One way of doing the work. `echo`: no rows, only as many bytes each way."""
 
-    def __init__(self, name, label, command, env=None, note="", is_own=False, sleeps=False):
+    def __init__(self, name, label, command, env=None, note="", is_own=False, sleeps=False, rounds_max=None):
         self.name, self.label, self.command, self.note = name, label, command, note
         # One that sleeps while it waits leaves its processors to others, and that is its own affair.
         self.env, self.is_own, self.sleeps = env or {}, is_own, sleeps
+        # Slow ones, which are never the best, have fewer turns.
+        self.rounds_max = rounds_max
         self.reason = None
+        self.last_error = self.reason_shown = None
+        # Cells that it could not do, with why.
+        self.failed = {}
 
 
 def all_peers(work):
@@ -38,6 +44,8 @@ def all_peers(work):
         Peer("reclane_crc", "reclane, integrity=crc32c", [program("reclane_rows"), "integrity=crc32c"], is_own=True),
         Peer("reclane_once", "reclane, request-retry=exactly-once",
              [program("reclane_rows"), "recovery-preset=resilient"], is_own=True, note="recovery-preset=resilient"),
+        Peer("reclane_counting", "reclane, metrics=true", [program("reclane_rows"), "metrics=true"], is_own=True,
+             note="counts every request and times one in 256"),
     ]
     for version, binary, env in [("1.22", "ucx_rows_wheel", wheel), ("1.13", "ucx_rows_debian", {})]:
         for way, mode, transport, extra, note in [
@@ -47,6 +55,7 @@ def all_peers(work):
             ("am", "peer", "shm", {}, "active messages, error mode peer, for which UCX takes tcp"),
             ("put", "peer", "shm", {}, "ucp_put, error mode peer, for which UCX takes tcp"),
             ("am", "none", "tcp", {}, "active messages"),
+            ("put", "none", "tcp", {}, "ucp_put"),
         ]:
             # Shared memory of UCX knows no peer errors: with that mode it goes over TCP, and so it does here.
             tls = "tcp,self" if transport == "tcp" else "posix,cma,tcp,self" if mode == "peer" else "posix,cma,self"
@@ -57,11 +66,21 @@ def all_peers(work):
                 {"UCX_TLS": tls, "UCX_WARN_UNUSED_ENV_VARS": "n", "UCX_LOG_LEVEL": "error",
                  **({"UCX_NET_DEVICES": "lo"} if "tcp" in tls else {}), **extra, **env},
                 note + "; a key is a row's number"))
+    row_number = "a key is a row's number"
+    slow = {"sleeps": True, "rounds_max": SLOW_ROUNDS_MAX}
+    engine = "one-sided: no request, nothing runs at the owner; driven from Python; no UPDATE"
     peers += [
-        Peer("iceoryx2", "iceoryx2 request-response", [program("peers"), "iceoryx2"], note="a key is a row's number"),
-        Peer("grpc_uds", "gRPC (tonic), Unix socket", [program("peers"), "grpc-uds"], note="a key is a row's number", sleeps=True),
-        Peer("grpc_tcp", "gRPC (tonic), TCP", [program("peers"), "grpc-tcp"], note="a key is a row's number", sleeps=True),
-        Peer("redis", "Redis, Unix socket", [program("redis_rows")], note="MGET and MSET; UPDATE is MSET", sleeps=True),
+        Peer("iceoryx2", "iceoryx2 request-response", [program("peers"), "iceoryx2"], note=row_number),
+        Peer("grpc_cpp_uds", "gRPC C++, Unix socket", [program("grpc_rows"), "unix"], note=f"asynchronous interface, one thread each; {row_number}", **slow),
+        Peer("grpc_cpp_tcp", "gRPC C++, TCP", [program("grpc_rows"), "tcp"], note=f"asynchronous interface, one thread each; {row_number}", **slow),
+        Peer("grpc_uds", "gRPC (tonic), Unix socket", [program("peers"), "grpc-uds"], note=row_number, **slow),
+        Peer("grpc_tcp", "gRPC (tonic), TCP", [program("peers"), "grpc-tcp"], note=row_number, **slow),
+        Peer("redis", "Redis, Unix socket", [program("redis_rows")], note="MGET and MSET; UPDATE is MSET", **slow),
+        Peer("nixl", "NIXL 1.5 (UCX)", [program("nixl_rows")], {"UCX_LOG_LEVEL": "error", "NIXL_LOG_LEVEL": "ERROR"},
+             note=f"peer errors on, as is its default; {engine}", **slow),
+        Peer("nixl_none", "NIXL 1.5 (UCX), no peer errors", [program("nixl_rows"), "--errors", "none"],
+             {"UCX_LOG_LEVEL": "error", "NIXL_LOG_LEVEL": "ERROR"}, note=f"ucx_error_handling_mode=none; {engine}", **slow),
+        Peer("mooncake", "Mooncake 0.3 (tcp)", [program("mooncake_rows")], {"GLOG_minloglevel": "3"}, note=engine, **slow),
         Pingpong("libfabric_shm", "libfabric fi_pingpong, shm (echo)", "shm"),
         Pingpong("libfabric_tcp", "libfabric fi_pingpong, tcp (echo)", "tcp"),
     ]
@@ -86,7 +105,7 @@ def ends_quietly(process):
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
-    process.wait()
+    process.communicate()
 
 
 def run(command, env, seconds):
@@ -99,13 +118,17 @@ def run(command, env, seconds):
     except subprocess.TimeoutExpired:
         ends_quietly(process)
         raise RuntimeError(f"did not end within {seconds} s") from None
+    except BaseException:
+        # Control-C does not reach a session of its own.
+        ends_quietly(process)
+        raise
     if process.returncode != 0:
         said = (err.strip() or out.strip()).splitlines()
         raise RuntimeError(f"exit status {process.returncode}: {said[-1] if said else 'said nothing'}")
     return out
 
 
-def pingpong_turn(peer, only):
+def pingpong_turn(peer, only, seconds):
     """One turn of fi_pingpong: microseconds per transfer, one way, for each size."""
     cells = {}
     for rows, row_bytes in SHAPES:
@@ -118,7 +141,7 @@ def pingpong_turn(peer, only):
         script = f"taskset -c 1 fi_pingpong {' '.join(common)} >/dev/null 2>&1 & server=$!; " \
                  f"for i in 1 2 3 4 5 6 7 8 9 10; do taskset -c 0 fi_pingpong {' '.join(common)} 127.0.0.1 && break; " \
                  f"done; kill $server 2>/dev/null; wait $server 2>/dev/null; true"
-        out = run(["sh", "-c", script], peer.env, TURN_SECONDS_MAX)
+        out = run(["sh", "-c", script], peer.env, seconds)
         last = [line.split() for line in out.splitlines() if re.match(r"^\d", line)]
         if not last:
             raise RuntimeError("fi_pingpong printed no figures")
@@ -127,21 +150,36 @@ def pingpong_turn(peer, only):
     return cells
 
 
-def rows_turn(peer, ms, table_mib, only):
+def figures_of(line):
+    """What a line of a program's output says, or None: libraries write lines of their own between ours."""
+    if not line.startswith("{"):
+        return None
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def rows_turn(peer, ms, table_mib, only, seconds):
     command = [*peer.command, "--ms", str(ms), "--table-mib", str(table_mib)]
     if only:
         command += ["--only", only]
     cells, foreign = {}, 0.0
-    for line in run(command, peer.env, TURN_SECONDS_MAX).splitlines():
-        if not line.startswith("{"):
+    for line in run(command, peer.env, seconds).splitlines():
+        said = figures_of(line)
+        if said is None:
             continue
-        said = json.loads(line)
         foreign = max(foreign, said.get("foreign", 0.0))
+        if "failed" in said:
+            peer.failed[said["failed"]] = str(said["reason"])[:200]
+            continue
         if "op" not in said or not said["requests"]:
             continue
         rows = said["requests"] * said["rows"]
+        # The rate is the median of slices; a run that was too slow for one slice has the mean only.
         cells[cell_name(said["op"], said["rows"], said["row_bytes"], said["depth"])] = {
-            "p50_ns": said["p50_ns"], "p99_ns": said["p99_ns"], "per_s": said["per_s"],
+            "p50_ns": said["p50_ns"], "p99_ns": said["p99_ns"], "per_s": said["per_s"] or said.get("mean_per_s", 0),
             "cpu_s": (said["cpu_client_ns"] + said["cpu_server_ns"]) / 1e3 / rows,
         }
     if not cells:
@@ -149,14 +187,14 @@ def rows_turn(peer, ms, table_mib, only):
     return cells, foreign
 
 
-def turn(peer, ms, table_mib, only=""):
+def turn(peer, ms, table_mib, only="", seconds=TURN_SECONDS_MAX, tries=TRIES):
     """One turn: its cells, and the share of the two processors that others took; None where that is not known. A turn
     that others took too much of is repeated, and the best of the tries is kept."""
     best = None
-    for _ in range(TRIES):
+    for _ in range(tries):
         if isinstance(peer, Pingpong):
-            return pingpong_turn(peer, only), None
-        cells, foreign = rows_turn(peer, ms, table_mib, only)
+            return pingpong_turn(peer, only, seconds), None
+        cells, foreign = rows_turn(peer, ms, table_mib, only, seconds)
         if best is None or foreign < best[1]:
             best = cells, foreign
         if foreign <= FOREIGN_MAX or peer.sleeps:

@@ -43,23 +43,28 @@ def bars(report, cell):
 
 def curve(one, what, label):
     """One figure of a curve over its x; logarithmic where x spans decades."""
-    points = [(p["x"], p[what]) for p in one["points"] if p.get(what)]
+    points = [(p["x"], p[what], p.get("low"), p.get("high")) for p in one["points"] if p.get(what)]
     if len(points) < 2:
         return ""
-    xs = [x for x, _ in points]
+    xs = [x for x, *_ in points]
     is_log = min(xs) > 0 and max(xs) / min(xs) >= 8
     scale = math.log if is_log else float
     first, last = scale(min(xs)), scale(max(xs))
-    top = max(y for _, y in points) * 1.1
+    # Rates have their spread.
+    spread = what == "per_s"
+    top = max(max(y, high or 0) if spread else y for _, y, _, high in points) * 1.1
     across = lambda x: 70 + 420 * (scale(x) - first) / ((last - first) or 1)
     up = lambda y: 190 - 170 * y / top
     show = figures.rate if what == "per_s" else figures.micro if what.endswith("ns") else lambda y: f"{y:.3g}"
     parts = [f'<line class="grid" x1="70" x2="490" y1="{up(top * f):.1f}" y2="{up(top * f):.1f}"/>'
              f'<text x="64" y="{up(top * f) + 4:.1f}" text-anchor="end">{show(top * f)}</text>' for f in (0, 0.5, 1)]
     parts += [f'<text x="{across(x):.1f}" y="208" text-anchor="middle">{x:g}</text>' for x in xs]
-    path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in points)
+    path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y, *_ in points)
     parts.append(f'<polyline class="line" points="{path}"/>')
-    parts += [f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="3" fill="#0b6e4f"/>' for x, y in points]
+    parts += [f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="3" fill="#0b6e4f"/>' for x, y, *_ in points]
+    if spread:
+        parts += [f'<line x1="{across(x):.1f}" x2="{across(x):.1f}" y1="{up(low):.1f}" y2="{up(high):.1f}" stroke="#d1495b"/>'
+                  for x, _, low, high in points if low and high]
     return (f'<figure><svg viewBox="0 0 510 216" role="img" aria-label="{one["name"]}">{"".join(parts)}</svg>'
             f'<figcaption><b>{html.escape(one["name"])}</b>: {label}, {one["cell"]}; x: {html.escape(one["x_is"])}</figcaption></figure>')
 
@@ -73,10 +78,16 @@ def ratio_table(report):
     return f"<table>{''.join(rows)}</table>"
 
 
+def goal_table(report):
+    rows = ["<tr><th>what</th><th>measured</th><th>goal</th><th></th></tr>"]
+    rows += ["<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in goal) + "</tr>" for goal in figures.other_goals(report)]
+    return f"<table>{''.join(rows)}</table>"
+
+
 def page(report, said, who):
     parts = ["<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
              "<title>reclane and its peers</title>", f"<style>{STYLE}</style>", "<h1>reclane and its peers</h1>",
-             f"<p>{html.escape(said)}</p>", ratio_table(report),
+             f"<p>{html.escape(said)}</p>", ratio_table(report), "<h2>Other goals</h2>", goal_table(report),
              "<p>Bars are medians of requests per second, red lines the spread over the rounds. The scale is logarithmic.</p>"]
     for op in figures.OPS:
         for rows, row_bytes in peers_of.SHAPES:

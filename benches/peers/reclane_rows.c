@@ -1,11 +1,11 @@
 /* The measured work on reclane, by its C interface: shards and clients in processes of their own.
  *
- *     reclane_rows [--ms N] [--table-mib N] [--only NAME] [--zipf S] [--registered] [--clients N] [--shards N] [--dies]
+ *     reclane_rows [--ms N] [--table-mib N] [--only NAME] [--zipf S] [--registered] [--clients N] [--shards N] [--dies] [--died]
  *                  [name=value...]
  *
  * --registered: rows of PUT and UPDATE lie in a buffer of the library, and the server reads them there. --clients: so
  * many client processes on one core; each prints its own cells. --shards: so many servers on one core. --dies: a second
- * client is killed in the middle of each cell. Words name=value are options of both ends. The first line says how long
+ * client is killed in the middle of each cell; --died: it was killed before the first one. Words name=value are options of both ends. The first line says how long
  * the client took to open, what memory the first server then had, and what one round of its scan without work takes. */
 #include "rows.h"
 #include <reclane/reclane.h>
@@ -18,6 +18,9 @@ static uint32_t tables[SHAPES];
 static reclane_request requests[SLOTS];
 static const uint64_t* asked_by[SLOTS];
 static int is_registered, shards = 1;
+
+/* Rows of one PUT when tables are filled. */
+enum { PART = 8192 };
 
 /* What the first server tells of itself, in memory that all processes share. */
 static volatile struct { uint64_t rounds, ns, ready; } * idle;
@@ -115,15 +118,17 @@ static void fill(void) {
     for (int i = 0; i < SHAPES; ++i) {
         if (!is_shape_wanted(i)) continue;
         uint32_t floats = shapes[i].row_bytes / 4;
-        uint64_t rows = work.table_bytes / shapes[i].row_bytes, part_keys[512];
+        uint64_t rows = work.table_bytes / shapes[i].row_bytes;
         char name[32];
         snprintf(name, sizeof name, "rows-%u", shapes[i].row_bytes);
         reclane_table_options wanted = RECLANE_INIT(reclane_table_options);
         wanted.name = name, wanted.dim = floats, wanted.num_embeddings = rows, wanted.learning_rate = LEARNING_RATE;
         check(reclane_client_init_table(client, &wanted, &tables[i], &error), &error, "table");
-        float* part = malloc((size_t)512 * shapes[i].row_bytes);
-        for (uint64_t first = 0; first < rows; first += 512) {
-            uint64_t n = rows - first < 512 ? rows - first : 512;
+        /* Many at a time: the library splits them over all slots. */
+        uint64_t* part_keys = malloc(PART * sizeof *part_keys);
+        float* part = malloc((size_t)PART * shapes[i].row_bytes);
+        for (uint64_t first = 0; first < rows; first += PART) {
+            uint64_t n = rows - first < PART ? rows - first : PART;
             for (uint64_t k = 0; k < n; ++k) {
                 part_keys[k] = first + k;
                 for (uint32_t f = 0; f < floats; ++f) part[k * floats + f] = value_of(first + k, f);
@@ -131,6 +136,7 @@ static void fill(void) {
             check(reclane_client_put(client, tables[i], part_keys, n, part, n * floats, &error), &error, "put");
         }
         free(part);
+        free(part_keys);
     }
 }
 
@@ -217,11 +223,12 @@ static void live_and_die(int count, char** words, uint32_t port) {
 }
 
 int main(int argc, char** argv) {
-    int clients = 1, left = 1, dies = 0;
+    int clients = 1, left = 1, dies = 0, died = 0;
     argc = take_work(argc, argv);
     for (int i = 1; i < argc; ++i) {
         if (strcmp(argv[i], "--registered") == 0) is_registered = 1;
         else if (strcmp(argv[i], "--dies") == 0) dies = 1;
+        else if (strcmp(argv[i], "--died") == 0) dies = died = 1;
         else if (strcmp(argv[i], "--clients") == 0 && i + 1 < argc) clients = atoi(argv[++i]);
         else if (strcmp(argv[i], "--shards") == 0 && i + 1 < argc) shards = atoi(argv[++i]);
         else argv[left++] = argv[i];
@@ -241,8 +248,9 @@ int main(int argc, char** argv) {
         }
         pids[children++] = pid;
     }
+    pid_t victim = 0;
     if (dies && getpid() == self) {
-        pid_t pid = fork();
+        pid_t pid = victim = fork();
         if (pid == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             live_and_die(count, words, port);
@@ -251,6 +259,10 @@ int main(int argc, char** argv) {
     prepare_client();
     open_client(count, words, port, server);
     fill();
+    if (died && victim) {
+        waitpid(victim, NULL, 0);
+        usleep(300000); /* until everybody has heard of it */
+    }
     /* All clients begin together. */
     __atomic_fetch_add(&idle->ready, 1, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&idle->ready, __ATOMIC_SEQ_CST) < (uint64_t)clients) usleep(1000);

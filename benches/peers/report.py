@@ -20,14 +20,19 @@ def header(report):
                if turn["foreign"] is not None and not peer["sleeps"]]
     shared = figures.median(foreign) or 0
     loud = sum(share > peers_of.FOREIGN_MAX for share in foreign)
+    label = ""
+    if report.get("quick"):
+        label = "**QUICK RUN: few and short rounds. It shows that everything runs; its figures prove nothing.** "
+    minutes = f" The whole took {report['minutes']:g} minutes." if report.get("minutes") else ""
     return (
-        f"Measured on {report['date']} by `scripts/bench-peers.sh`: {machine['processor']}, {machine['cores']} cores, "
+        f"{label}Measured on {report['date']} by `scripts/bench-peers.sh`: {machine['processor']}, {machine['cores']} cores, "
         f"{machine['memory_gib']} GiB, {machine['caches']}, Linux {machine['kernel']}"
         f"{', ' + machine['virtual'] if machine['virtual'] else ''}, transparent huge pages "
-        f"{machine['huge_pages'] or 'unknown'}. {report['rounds']} interleaved rounds, {report['ms']:g} ms for each cell, "
+        f"{machine['huge_pages'] or 'unknown'}. {report['rounds']} of {report.get('rounds_wanted', report['rounds'])} "
+        f"interleaved rounds ({peers_of.SLOW_ROUNDS_MAX} at most of those that sleep while they wait), {report['ms']:g} ms for each cell, "
         f"tables of {report['table_mib']} MiB, client on processor 0 and server on processor 1. During a turn other "
         f"programs took {shared:.1%} of the two processors (median); in {loud} of {len(foreign)} turns it stayed above "
-        f"{peers_of.FOREIGN_MAX:.0%} after {peers_of.TRIES} tries."
+        f"{peers_of.FOREIGN_MAX:.0%} after up to {peers_of.TRIES} tries.{minutes}"
     )
 
 
@@ -64,26 +69,25 @@ def everybody(report, op):
     return table([f"{op.upper()}, requests/s", *(name.split("_", 1)[1].replace("_", " ") for name in names)], rows)
 
 
+def one_line(text):
+    """Somebody else's words, which must not break the page."""
+    return " ".join(str(text).split()).replace("|", "/").replace("`", "'").replace("<", "(").replace(">", ")")[:300]
+
+
 def who(report):
     lines = []
     for peer in report["peers"]:
         said = f": {peer['note']}" if peer["note"] else ""
         if peer["reason"]:
-            lines.append(f"- {peer['label']}: NOT RUN: {peer['reason']}")
-        elif not peer["is_own"]:
-            lines.append(f"- {peer['label']}{said}")
+            lines.append(f"- {peer['label']}: NOT RUN: {one_line(peer['reason'])}")
+        else:
+            failed = "; ".join(f"{cell} FAILED: {one_line(why)}" for cell, why in peer.get("failed", {}).items())
+            lines.append(f"- {peer['label']}{said}{'; ' + failed if failed else ''}")
     return lines
 
 
-def variants(report):
-    lines = []
-    for name, label, wanted in (("reclane_crc", "integrity=crc32c", ("get_1x64_d1", "get_512x128_d1", "get_512x128_d8")),
-                                ("reclane_once", "exactly once (recovery-preset=resilient)", ("update_1x64_d1", "update_1x64_d8", "update_512x128_d8"))):
-        found = [(cell, figures.cost(report, name, cell)) for cell in wanted]
-        said = ", ".join(f"{cell} {value:.2f}" for cell, value in found if value)
-        if said:
-            lines.append(f"- {label}, rate as a part of the plain one's: {said}")
-    return lines
+def goals(report):
+    return table(["what", "measured", "goal", ""], figures.other_goals(report))
 
 
 def curve_tables(report):
@@ -93,20 +97,24 @@ def curve_tables(report):
         rows = []
         for p in curve["points"]:
             if "reason" in p:
-                rows.append([p["x"], f"failed: {p['reason']}", "", "", "", "", "", "", ""])
+                rows.append([p["x"], one_line(p["reason"]), "", "", "", "", "", "", ""])
                 continue
-            rows.append([p["x"], figures.rate(p["per_s"]), figures.micro(p["p50_ns"]), figures.micro(p["p99_ns"]),
+            rows.append([f"{p['x']:g}" if p["x"] < 1e6 else f"10^{len(str(p['x'])) - 1}",
+                         f"{figures.rate(p['per_s'])} ({figures.rate(p['low'])}–{figures.rate(p['high'])})", figures.micro(p["p50_ns"]), figures.micro(p["p99_ns"]),
                          figures.micro(p["max_ns"]), p["open_ms"], f"{p['server_bytes'] / (1 << 20):.0f}",
                          f"{p['client_bytes'] / (1 << 20):.0f}", f"{p['round_ns']:.0f}" if p["round_ns"] else "–"])
-        lines += table(["x", "requests/s", "p50 us", "p99 us", "max us", "client open ms", "server MiB", "client MiB",
+        lines += table(["x", "requests/s (spread)", "p50 us", "p99 us", "max us", "client open ms", "server MiB", "client MiB",
                         "idle round ns"], rows)
+        step = figures.largest_step(curve)
+        if step:
+            lines += ["", step]
     return lines
 
 
 def markdown(report):
     lines = [header(report), "", "### Against the best peer", ""]
     lines += ratios(report)
-    lines += ["", *variants(report)]
+    lines += ["", "### Other goals", "", *goals(report)]
     for op in figures.OPS:
         lines += ["", f"### All rates, {op.upper()}", "", *everybody(report, op)]
     lines += ["", "### Who was measured", "", *who(report)]

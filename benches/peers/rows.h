@@ -292,13 +292,14 @@ static void prepare_client(void) {
     for (size_t i = 0; i < ROWS_BYTES_MAX / 4; ++i) given[i] = 1;
 }
 
-/* Takes --ms, --table-mib, --only, --zipf from the arguments; the rest is left. Returns how many are left. */
+/* Takes --ms, --table-mib, --table-kib, --only, --zipf from the arguments; the rest is left. Returns how many are left. */
 static int take_work(int argc, char** argv) {
     int left = 1;
     for (int i = 1; i < argc; ++i) {
         const char* value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--ms") == 0) work.ms = atof(value), ++i;
         else if (strcmp(argv[i], "--table-mib") == 0) work.table_bytes = (size_t)atol(value) << 20, ++i;
+        else if (strcmp(argv[i], "--table-kib") == 0) work.table_bytes = (size_t)atol(value) << 10, ++i;
         else if (strcmp(argv[i], "--only") == 0) work.filter = value, ++i;
         else if (strcmp(argv[i], "--zipf") == 0) work.zipf = atof(value), ++i;
         else argv[left++] = argv[i];

@@ -2380,6 +2380,57 @@ reclane_status reclane_server_metrics_port(const struct reclane_server *server,
                                            uint32_t *port,
                                            struct reclane_error *error);
 
+/* Writes all numbers of a rank as Prometheus' text.
+ *
+ * rank      from reclane_rank_open().
+ * buffer    receives the text, always NUL-terminated when capacity is not 0; cut if it does not fit.
+ * capacity  bytes of buffer, the NUL included.
+ * length    may be NULL; receives the bytes of the whole text without the NUL, also when buffer is too small.
+ * error     may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_BUFFER_TOO_SMALL  the text and its NUL need more than capacity bytes; call again with some more than
+ * *length + 1, for numbers grow
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_metrics_text(const struct reclane_rank *rank,
+                                         char *buffer,
+                                         size_t capacity,
+                                         size_t *length,
+                                         struct reclane_error *error);
+
+/* Reads one number of a rank by name.
+ *
+ * rank    from reclane_rank_open().
+ * name    "metric" (over all its labels), "metric{label=\"value\"}". NUL-terminated UTF-8.
+ * value   receives the number.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  no number has this name
+ * RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_metric(const struct reclane_rank *rank,
+                                   const char *name,
+                                   uint64_t *value,
+                                   struct reclane_error *error);
+
+/* Tells the TCP port of a rank's metrics.
+ *
+ * rank    from reclane_rank_open().
+ * port    receives the port; 0 when the option metrics-port is auto.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_rank_metrics_port(const struct reclane_rank *rank,
+                                         uint32_t *port,
+                                         struct reclane_error *error);
+
 /* ----------------------------------------------------------------------------------------------------
  * Profiles: totals of a client or a shard, as structs.
  */

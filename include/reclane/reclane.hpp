@@ -847,6 +847,24 @@ public:
         result.settle(reclane_rank_describe(raw(), &result.place(), result.out()));
         return result;
     }
+    // reclane_rank_metrics_text()
+    Result<std::string> metrics_text() const {
+        return detail::text_of([&](char* buffer, std::size_t capacity, std::size_t* length, reclane_error* error) {
+            return reclane_rank_metrics_text(raw(), buffer, capacity, length, error);
+        });
+    }
+    // reclane_rank_metric()
+    Result<std::uint64_t> metric(const std::string& name) const noexcept {
+        Result<std::uint64_t> result;
+        result.settle(reclane_rank_metric(raw(), name.c_str(), &result.place(), result.out()));
+        return result;
+    }
+    // reclane_rank_metrics_port()
+    Result<std::uint32_t> metrics_port() const noexcept {
+        Result<std::uint32_t> result;
+        result.settle(reclane_rank_metrics_port(raw(), &result.place(), result.out()));
+        return result;
+    }
     // reclane_rank_barrier(); 0 is 60 s
     Result<void> barrier(const std::string& name, std::uint64_t timeout_ms = 0) noexcept {
         Result<void> result;

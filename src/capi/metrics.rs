@@ -6,9 +6,10 @@ use super::arguments::{required, text, write_text};
 use super::client::reclane_client;
 use super::error::reclane_error;
 use super::guard;
+use super::rank::reclane_rank;
 use super::server::reclane_server;
 use super::structs::{self, Versioned};
-use crate::engine::{Client, Server};
+use crate::engine::{Client, Rank, Server};
 use crate::error::{Error, Result, Status};
 
 /// Latencies of one operation. Set struct_size = sizeof(reclane_latency_info) before the call.
@@ -297,4 +298,89 @@ pub unsafe extern "C" fn reclane_server_metrics_port(
     };
     // SAFETY: the caller vouches for the handle and `error`.
     unsafe { guard::with(server, error, body) }
+}
+
+/// Writes all numbers of a rank as Prometheus' text.
+///
+/// rank      from reclane_rank_open().
+/// buffer    receives the text, always NUL-terminated when capacity is not 0; cut if it does not fit.
+/// capacity  bytes of buffer, the NUL included.
+/// length    may be NULL; receives the bytes of the whole text without the NUL, also when buffer is too small.
+/// error     may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_BUFFER_TOO_SMALL  the text and its NUL need more than capacity bytes; call again with some more than
+/// *length + 1, for numbers grow
+/// RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+/// Threads: any.  Blocks: never.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_rank_metrics_text(
+    rank: *const reclane_rank,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+    error: *mut reclane_error,
+) -> Status {
+    let body = |rank: &Rank| {
+        let all = rank.metrics_text();
+        // SAFETY: the caller vouches for the buffer and `length`.
+        unsafe { write_text(&all, buffer, capacity, length, "the metrics") }
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(rank, error, body) }
+}
+
+/// Reads one number of a rank by name.
+///
+/// rank    from reclane_rank_open().
+/// name    "metric" (over all its labels), "metric{label=\"value\"}". NUL-terminated UTF-8.
+/// value   receives the number.
+/// error   may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_INVALID_ARGUMENT  no number has this name
+/// RECLANE_STATUS_NULL_POINTER, _NOT_UTF8, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+/// Threads: any.  Blocks: never.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_rank_metric(
+    rank: *const reclane_rank,
+    name: *const c_char,
+    value: *mut u64,
+    error: *mut reclane_error,
+) -> Status {
+    let body = |rank: &Rank| {
+        required(value, "value")?;
+        // SAFETY: the caller vouches for the string.
+        let number = rank.metric(unsafe { text(name, "name") }?)?;
+        // SAFETY: not NULL; writable by the caller's word.
+        unsafe { value.write(number) };
+        Ok(Status::Ok)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(rank, error, body) }
+}
+
+/// Tells the TCP port of a rank's metrics.
+///
+/// rank    from reclane_rank_open().
+/// port    receives the port; 0 when the option metrics-port is auto.
+/// error   may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG, _STRUCT_SIZE  as their names say
+/// Threads: any.  Blocks: never.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_rank_metrics_port(
+    rank: *const reclane_rank,
+    port: *mut u32,
+    error: *mut reclane_error,
+) -> Status {
+    let body = |rank: &Rank| {
+        required(port, "port")?;
+        // SAFETY: not NULL; writable by the caller's word.
+        unsafe { port.write(u32::from(rank.metrics_port().unwrap_or(0))) };
+        Ok(Status::Ok)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(rank, error, body) }
 }

@@ -12,6 +12,7 @@ use super::runtime;
 use super::types::{Event, Identity, Member, Peer};
 use crate::error::{Error, Result, Status};
 use crate::ids::ShardId;
+use crate::observe::recent::recent;
 use crate::sync::{Arc, Ordering, lock};
 use crate::time::{self, Tick};
 use core::time::Duration;
@@ -274,14 +275,17 @@ impl ControlClient {
         .map_err(|error| error.at_shard(shard.0))
     }
 
-    /// Tells the control plane this member's numbers, for those who look at the deployment.
+    /// Tells the control plane this member's numbers, and the last events of this process, for those who look at the
+    /// deployment.
     ///
     /// # Errors
     /// `InvalidArgument` for too many; `ControlPlaneUnreachable`.
     pub fn report(&self, figures: &[(String, u64)], timeout: Duration) -> Result<()> {
         let figures = overview_codec::figures_message(figures);
+        let events = overview_codec::occurrences(&recent());
         self.call(timeout, move |mut stub, session, _| {
-            let request = proto::ReportRequest { session: Some(session), figures: figures.clone() };
+            let request =
+                proto::ReportRequest { session: Some(session), figures: figures.clone(), events: events.clone() };
             async move { stub.report(request).await }
         })
         .map(drop)

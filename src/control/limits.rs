@@ -34,8 +34,10 @@ pub const RELEASED_CALLS_MAX: usize = 8192;
 pub const FIGURES_MAX: usize = 64;
 /// The name of one.
 pub const FIGURE_NAME_BYTES_MAX: usize = 48;
-/// Events that are kept for observers.
+/// Events that are kept for observers: those that the control plane saw.
 pub const TOLD_MAX: usize = 256;
+/// Those that members said had happened in their processes.
+pub const SAID_MAX: usize = 512;
 /// Largest overview: every member with a full report.
 pub const OVERVIEW_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Longest wait that a call may ask for.

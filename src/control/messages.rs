@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::health::{Health, HealthReport};
-use super::overview::{Observer, Overview};
+use super::overview::{Observer, Overview, SelfReport};
 use super::refusal::Refusal;
 use super::secret::Proof;
 use super::types::{Identity, Member, Peer};
@@ -105,7 +105,7 @@ pub enum Ask {
     /// What is known of a shard's health.
     Health(ShardId),
     /// The member's numbers.
-    Report(Vec<(String, u64)>),
+    Report(SelfReport),
     /// Goodbye.
     Leave,
 }

@@ -19,6 +19,7 @@ mod codec;
 mod driver;
 mod events;
 mod health;
+mod history;
 mod host;
 mod hub;
 mod identity;

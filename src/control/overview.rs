@@ -4,7 +4,7 @@
 
 use super::health::Health;
 use super::identity::check_observer;
-use super::limits::{FIGURE_NAME_BYTES_MAX, FIGURES_MAX, TOLD_MAX};
+use super::limits::{FIGURE_NAME_BYTES_MAX, FIGURES_MAX};
 use super::messages::{Answer, Notice, SessionId, Ticket};
 use super::refusal::{Reason, Refusal};
 use super::secret::Secret;
@@ -12,8 +12,8 @@ use super::session::{Plane, State};
 use super::types::Peer;
 use crate::error::Status;
 use crate::ids::Incarnation;
+use crate::observe::recent::{RECENT_MAX, RECENT_TEXT_BYTES_MAX, Recent};
 use crate::time::Tick;
-use std::collections::VecDeque;
 
 /// Who looks.
 #[derive(Clone, Debug)]
@@ -79,6 +79,15 @@ pub struct Seen {
     pub report: Option<Report>,
 }
 
+/// What a member says of itself when it is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SelfReport {
+    /// Names and numbers.
+    pub figures: Vec<(String, u64)>,
+    /// What happened lately in its process.
+    pub events: Vec<Recent>,
+}
+
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Happened {
@@ -88,8 +97,10 @@ pub struct Happened {
     pub age_ms: u64,
     /// To whom.
     pub peer: Peer,
-    /// joined, left, died, ready, draining, serving, suspect or dead.
+    /// joined, left, died, ready, draining, serving, suspect or dead; or the event in the words of the member.
     pub what: String,
+    /// The member said so; else the control plane saw it.
+    pub is_said: bool,
 }
 
 /// A deployment.
@@ -105,23 +116,6 @@ pub struct Overview {
     pub members: Vec<Seen>,
     /// What happened lately, in order.
     pub events: Vec<Happened>,
-}
-
-/// What happened, for those who look later.
-#[derive(Debug, Default)]
-pub(super) struct History {
-    last: u64,
-    kept: VecDeque<(u64, Tick, Peer, &'static str)>,
-}
-
-impl History {
-    fn note(&mut self, now: Tick, peer: Peer, what: &'static str) {
-        self.last += 1;
-        self.kept.push_back((self.last, now, peer, what));
-        if self.kept.len() > TOLD_MAX {
-            self.kept.pop_front();
-        }
-    }
 }
 
 fn ms_since(now: Tick, then: Tick) -> u64 {
@@ -175,17 +169,7 @@ impl Plane {
             num_shards: self.identity.num_shards,
             life: Incarnation(0),
             members: members.collect(),
-            events: self
-                .history
-                .kept
-                .iter()
-                .map(|(number, at, peer, what)| Happened {
-                    number: *number,
-                    age_ms: ms_since(now, *at),
-                    peer: *peer,
-                    what: (*what).to_owned(),
-                })
-                .collect(),
+            events: self.history.all(now),
         };
         self.answer(ticket, Answer::Deployment(Box::new(overview)));
         // A member that has not answered the last question is not asked again: its stream must not fill up.
@@ -202,19 +186,27 @@ impl Plane {
         &mut self,
         now: Tick,
         session: SessionId,
-        figures: Vec<(String, u64)>,
+        report: SelfReport,
     ) -> Result<Option<Answer>, Refusal> {
         let legal = |name: &str| {
             let spelled = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
             spelled && (1..=FIGURE_NAME_BYTES_MAX).contains(&name.len())
         };
-        if figures.len() > FIGURES_MAX || !figures.iter().all(|(name, _)| legal(name)) {
-            let message = format!("a report has at most {FIGURES_MAX} numbers with names of small letters and digits");
+        let SelfReport { figures, events } = report;
+        let told =
+            |event: &Recent| event.text.len() <= RECENT_TEXT_BYTES_MAX && !event.text.chars().any(char::is_control);
+        let few = figures.len() <= FIGURES_MAX && events.len() <= RECENT_MAX;
+        if !few || !figures.iter().all(|(name, _)| legal(name)) || !events.iter().all(told) {
+            let message = format!(
+                "a report has at most {FIGURES_MAX} numbers with names of small letters and digits, and {RECENT_MAX} \
+                 events of {RECENT_TEXT_BYTES_MAX} printable bytes"
+            );
             return Err(Refusal::new(Status::InvalidArgument, Reason::TooLarge, message));
         }
         let Some(entry) = self.sessions.get_mut(&session) else { return Err(Refusal::unknown_session()) };
         entry.report = Some((now, figures));
         entry.is_asked = false;
+        self.history.hear(now, entry.peer, &entry.host, entry.pid, events);
         Ok(Some(Answer::Done))
     }
 }
@@ -250,9 +242,14 @@ mod tests {
         plane.handle(at, Input::Observe { ticket: Ticket(9), observer })
     }
 
-    fn say(plane: &mut Plane, at: Tick, figures: Vec<(String, u64)>) -> Vec<Action> {
+    fn say(plane: &mut Plane, at: Tick, figures: Vec<(String, u64)>, events: Vec<Recent>) -> Vec<Action> {
         let (session, incarnation, deadline) = (SessionId(1), LIFE, at);
-        plane.handle(at, Input::Ask { ticket: Ticket(2), session, incarnation, ask: Ask::Report(figures), deadline })
+        let ask = Ask::Report(SelfReport { figures, events });
+        plane.handle(at, Input::Ask { ticket: Ticket(2), session, incarnation, ask, deadline })
+    }
+
+    fn event(text: String) -> Recent {
+        Recent { number: 9, age_ms: 2, text }
     }
 
     fn seen(actions: &[Action]) -> &Overview {
@@ -272,11 +269,13 @@ mod tests {
         assert_eq!(overview.events[0].what, "joined");
         assert_eq!(first[1..], [Action::Tell(SessionId(1), Notice::ReportWanted)]);
         assert_eq!(look(&mut plane, Tick(0), "d").len(), 1, "it has not answered yet");
-        say(&mut plane, Tick(1_000_000), vec![("gets".into(), 5)]);
+        say(&mut plane, Tick(1_000_000), vec![("gets".into(), 5)], vec![event("warn lane_dirty shard=0".into())]);
         let second = look(&mut plane, Tick(4_000_000), "d");
         let report = seen(&second).members[0].report.clone().expect("a report");
         assert_eq!(report, Report { age_ms: 3, figures: vec![("gets".into(), 5)] });
         assert_eq!(second.len(), 2);
+        let said = seen(&second).events.iter().find(|event| event.is_said).expect("what it said happened");
+        assert_eq!((said.what.as_str(), said.peer), ("warn lane_dirty shard=0", Peer::Server(ShardId(1))));
     }
 
     #[test]
@@ -285,7 +284,13 @@ mod tests {
         assert!(matches!(look(&mut plane, Tick(0), "x")[..], [Action::Answer(_, Answer::Refused(_))]));
         let many = vec![("a".to_owned(), 1); FIGURES_MAX + 1];
         for bad in [many, vec![("A\n".to_owned(), 1)], vec![(String::new(), 1)], vec![("a".repeat(100), 1)]] {
-            assert!(matches!(say(&mut plane, Tick(0), bad)[..], [Action::Answer(_, Answer::Refused(_))]));
+            let said = say(&mut plane, Tick(0), bad, Vec::new());
+            assert!(matches!(said[..], [Action::Answer(_, Answer::Refused(_))]));
+        }
+        let many = vec![event(String::new()); RECENT_MAX + 1];
+        for bad in [many, vec![event("a\x1b[31m".into())], vec![event("a".repeat(RECENT_TEXT_BYTES_MAX + 1))]] {
+            let said = say(&mut plane, Tick(0), Vec::new(), bad);
+            assert!(matches!(said[..], [Action::Answer(_, Answer::Refused(_))]));
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use super::codec::{self, malformed, proto};
 use super::health::Health;
-use super::overview::{Happened, Observer, Overview, Report, Seen, Stage};
+use super::overview::{Happened, Observer, Overview, Report, Seen, SelfReport, Stage};
 use super::refusal::Refusal;
 use super::secret::Secret;
 use crate::ids::Incarnation;
+use crate::observe::recent::Recent;
 
 const STAGES: [Stage; 3] = [Stage::Joined, Stage::Ready, Stage::Draining];
 
@@ -13,8 +14,21 @@ pub(super) fn figures_message(figures: &[(String, u64)]) -> Vec<proto::Figure> {
     figures.iter().map(|(name, value)| proto::Figure { name: name.clone(), value: *value }).collect()
 }
 
-pub(super) fn figures(message: Vec<proto::Figure>) -> Vec<(String, u64)> {
+fn figures(message: Vec<proto::Figure>) -> Vec<(String, u64)> {
     message.into_iter().map(|figure| (figure.name, figure.value)).collect()
+}
+
+pub(super) fn occurrences(events: &[Recent]) -> Vec<proto::Occurrence> {
+    let one = |event: &Recent| {
+        let Recent { number, age_ms, text } = event.clone();
+        proto::Occurrence { number, age_ms, text }
+    };
+    events.iter().map(one).collect()
+}
+
+pub(super) fn report(message: Vec<proto::Figure>, events: Vec<proto::Occurrence>) -> SelfReport {
+    let one = |event: proto::Occurrence| Recent { number: event.number, age_ms: event.age_ms, text: event.text };
+    SelfReport { figures: figures(message), events: events.into_iter().map(one).collect() }
 }
 
 pub(super) fn observer_message(observer: &Observer) -> proto::ObserveRequest {
@@ -48,6 +62,7 @@ pub(super) fn overview_message(overview: &Overview, life: Incarnation) -> proto:
         age_ms: event.age_ms,
         peer: Some(codec::peer_message(event.peer)),
         what: event.what.clone(),
+        is_said: event.is_said,
     });
     proto::ObserveReply {
         epoch: overview.epoch,
@@ -78,7 +93,13 @@ pub(super) fn overview(message: proto::ObserveReply) -> Result<Overview, Refusal
     };
     let event = |told: proto::Told| {
         let what = told.what.chars().filter(|c| !c.is_control()).collect();
-        Ok(Happened { number: told.number, age_ms: told.age_ms, peer: codec::peer(told.peer)?, what })
+        Ok(Happened {
+            number: told.number,
+            age_ms: told.age_ms,
+            peer: codec::peer(told.peer)?,
+            what,
+            is_said: told.is_said,
+        })
     };
     Ok(Overview {
         epoch: message.epoch,

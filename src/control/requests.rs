@@ -48,7 +48,7 @@ impl Plane {
             Ask::Health(shard) => {
                 self.check_peer(Peer::Server(shard)).map(|()| Some(Answer::Health(self.beats.report(call.now, shard))))
             }
-            Ask::Report(figures) => self.report(call.now, call.session, figures),
+            Ask::Report(report) => self.report(call.now, call.session, report),
             Ask::Leave => {
                 self.answer(call.ticket, Answer::Done);
                 return self.remove(call.now, call.session, false);

@@ -191,7 +191,7 @@ impl Control for Service {
 
     async fn report(&self, request: Request<proto::ReportRequest>) -> Call<proto::ReportReply> {
         let message = request.into_inner();
-        let ask = Ask::Report(overview_codec::figures(message.figures));
+        let ask = Ask::Report(overview_codec::report(message.figures, message.events));
         self.ask(message.session, ask, time::now()).await?;
         Ok(Response::new(proto::ReportReply {}))
     }

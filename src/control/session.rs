@@ -10,11 +10,11 @@
 
 use super::barriers::Barriers;
 use super::health::{Beats, Change, Thresholds};
+use super::history::History;
 use super::identity::check_member;
 use super::limits::{CLIENTS_MAX, CONTENDERS_MAX, DUPLICATE_GRACE};
 use super::messages::{Action, Answer, Input, Notice, SessionId, Ticket};
 use super::offers::Offers;
-use super::overview::History;
 use super::refusal::{Reason, Refusal};
 use super::requests::Call;
 use super::secret::Proof;

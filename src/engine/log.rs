@@ -1,7 +1,8 @@
-//! The sinks that the options log-file and log-level ask for.
+//! The sinks of an open client, server or rank: that which the options log-file and log-level ask for, and the last
+//! events in memory, for people who look at the deployment.
 
 use crate::error::Result;
-use crate::observe::{Guard, Sink, install};
+use crate::observe::{Guard, Sink, install, recent};
 use crate::options::Settings;
 use crate::sync::{Arc, Mutex, Weak, lock};
 
@@ -9,12 +10,29 @@ use crate::sync::{Arc, Mutex, Weak, lock};
 /// that a line is written once.
 static OPEN: Mutex<Vec<(String, Weak<Guard>)>> = Mutex::new(Vec::new());
 
-/// Opens the sink that the settings name, or shares it; None when they name none. It is flushed and closed when the last
-/// object that asked for it is.
+/// Both sinks, as long as this lives.
+pub(super) struct Sinks {
+    _named: Option<Arc<Guard>>,
+    _recent: Arc<Guard>,
+}
+
+impl core::fmt::Debug for Sinks {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Sinks").finish_non_exhaustive()
+    }
+}
+
+/// Opens both, or shares those that are open.
 ///
 /// # Errors
 /// `OsError` when the file cannot be opened.
-pub(super) fn sink(settings: &Settings) -> Result<Option<Arc<Guard>>> {
+pub(super) fn sinks(settings: &Settings) -> Result<Sinks> {
+    Ok(Sinks { _named: named(settings)?, _recent: recent::keep() })
+}
+
+/// The sink that the settings name; None when they name none. It is flushed and closed when the last object that asked
+/// for it is.
+fn named(settings: &Settings) -> Result<Option<Arc<Guard>>> {
     if settings.log_file.is_empty() {
         return Ok(None);
     }

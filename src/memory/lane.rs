@@ -5,7 +5,7 @@
 
 use super::explain::{Failure, not_posted, refusal, right, unregistered};
 use super::gate::Gate;
-use super::log::{Judgement, Kind, Known, Log, Record, judge};
+use super::log::{Judgement, Kind, Known, Log, Record, Tally, judge};
 use super::names::Entry;
 use super::view::{PageOfPeer, View};
 use crate::error::{Error, Outcome, Result, Status};
@@ -264,6 +264,11 @@ impl<F: Fabric> Lane<F> {
         inner.harvest();
         let generation = inner.line.as_ref().map_or(0, |line| line.generation);
         LaneFacts { peer: self.peer, generation, posted: inner.log.posted(), retired: inner.log.retired() }
+    }
+
+    /// What it has posted and lost, in numbers.
+    pub fn tally(&self) -> Tally {
+        self.lock().log.tally()
     }
 
     /// The newest operations in words, oldest first, for a report.

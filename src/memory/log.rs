@@ -99,6 +99,20 @@ pub struct Log {
     ring: Box<[Record]>,
     posted: u64,
     retired: u64,
+    tally: Tally,
+}
+
+/// What was posted, by what it does (the kind's number less one), and what of it ended with its connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Operations.
+    pub operations: [u64; 4],
+    /// Their bytes.
+    pub bytes: [u64; 4],
+    /// Those that had no effect.
+    pub not_executed: u64,
+    /// Those of which nobody could tell when the connection ended.
+    pub unknown: u64,
 }
 
 impl Log {
@@ -106,7 +120,7 @@ impl Log {
     #[must_use]
     pub fn new(places: usize) -> Log {
         assert!(places.is_power_of_two());
-        Log { ring: vec![EMPTY; places].into_boxed_slice(), posted: 0, retired: 0 }
+        Log { ring: vec![EMPTY; places].into_boxed_slice(), posted: 0, retired: 0, tally: Tally::default() }
     }
 
     /// Number of the operation posted last.
@@ -121,6 +135,12 @@ impl Log {
     #[must_use]
     pub fn retired(&self) -> u64 {
         self.retired
+    }
+
+    /// What was posted and what was lost, in numbers.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// Operations that can be posted now.
@@ -145,6 +165,9 @@ impl Log {
     #[inline]
     pub fn push(&mut self, record: Record) -> u64 {
         self.posted += 1;
+        let kind = (record.kind as usize - 1) & 3;
+        self.tally.operations[kind] += 1;
+        self.tally.bytes[kind] += u64::from(record.bytes);
         let place = self.place(self.posted);
         self.ring[place] = record;
         self.posted
@@ -177,6 +200,11 @@ impl Log {
             let known = if sequence == first { judgement.first } else { judgement.behind };
             let record = &mut self.ring[place];
             record.known = Judgement::of(known, record.kind);
+            if record.known == Known::NotDone {
+                self.tally.not_executed += 1;
+            } else {
+                self.tally.unknown += 1;
+            }
         }
         self.retired = self.posted;
         Some((first, self.posted))

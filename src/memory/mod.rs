@@ -34,7 +34,7 @@ pub use lane::{
     CELLS_REGION, Lane, LaneFacts, Line, Look, OPERATION_BYTES_MAX, Operation, SCRATCH_STRIDE, Stop, evidence,
     was_refused,
 };
-pub use log::{Judgement, Kind, Known, Log, Record, judge};
+pub use log::{Judgement, Kind, Known, Log, Record, Tally, judge};
 pub use names::{Entry, REGION_BYTES_MAX, Version, iova_of};
 pub use notice::{Answer, Ask, Notice, Purpose, TableAddress};
 pub use view::PageOfPeer;

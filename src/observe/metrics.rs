@@ -98,6 +98,8 @@ metrics! {
     CONTROL_PLANE_UP = Gauge("reclane_control_plane_up", "0 or 1", [], false);
     /// Times that numbers which nobody writes while requests run were brought up to date; the counters file's `updated` says when.
     REFRESHES = Counter("reclane_refreshes_total", "refreshes", [], false);
+    /// Events of the process, all its clients, shards and ranks together. `level` is error, warn or info.
+    EVENTS = Counter("reclane_events_total", "events", ["level"], false);
 
     /// Requests of a client that were answered well, one for each shard that a call touched and each part of a batch. `op` is get, put, update or other.
     CLIENT_REQUESTS = Counter("reclane_client_requests_total", "requests", ["shard", "op"], true);
@@ -164,14 +166,65 @@ metrics! {
     SERVER_SLEEPS = Counter("reclane_server_thread_sleeps_total", "sleeps", ["thread"], false);
     /// Lanes that a poll thread scans.
     SERVER_LANES = Gauge("reclane_server_lanes", "lanes", ["thread"], false);
+    /// Request slots of these lanes: the most requests that can be under way there, and so the longest that a queue of workers can be.
+    SERVER_SLOTS = Gauge("reclane_server_slots", "slots", ["thread"], false);
+    /// Requests that wait for a worker.
+    SERVER_QUEUED = Gauge("reclane_server_queued_requests", "requests", [], false);
     /// Bytes of registered memory of the lanes on the shard's side.
     SERVER_LANE_BYTES = Gauge("reclane_server_lane_bytes", "bytes", ["thread"], false);
     /// Clients that a shard has let in and that are here.
     SERVER_CLIENTS = Gauge("reclane_server_clients", "clients", [], false);
     /// Most clients that one deployment takes.
     SERVER_CLIENTS_MAX = Gauge("reclane_server_clients_max", "clients", [], false);
+    /// Checkpoints in which this shard took part. `stage` is begun, written or failed.
+    SERVER_CHECKPOINTS = Counter("reclane_server_checkpoints_total", "checkpoints", ["stage"], false);
+    /// Checkpoints of the deployment that this shard led. `result` is committed or aborted.
+    SERVER_CHECKPOINTS_LED = Counter("reclane_server_checkpoints_led_total", "checkpoints", ["result"], false);
+    /// The newest epoch of which this shard's part was durable; 0: none since it started.
+    SERVER_CHECKPOINT_EPOCH = Gauge("reclane_server_checkpoint_epoch", "epoch", [], false);
+    /// Bytes of the shard's state in its parts of checkpoints.
+    SERVER_CHECKPOINT_STATE = Counter("reclane_server_checkpoint_state_bytes_total", "bytes", [], false);
+    /// Bytes that were written for them: fewer, where a part builds on an earlier one.
+    SERVER_CHECKPOINT_WRITTEN = Counter("reclane_server_checkpoint_written_bytes_total", "bytes", [], false);
+    /// Time that the shard's gate was shut for checkpoints, while requests waited.
+    SERVER_CHECKPOINT_HELD = Counter("reclane_server_checkpoint_held_nanoseconds_total", "nanoseconds", [], false);
+    /// The longest of these times.
+    SERVER_CHECKPOINT_HELD_MAX = Peak("reclane_server_checkpoint_held_max_nanoseconds", "nanoseconds", [], false);
+    /// Time that writing took, beside requests.
+    SERVER_CHECKPOINT_WRITING = Counter("reclane_server_checkpoint_writing_nanoseconds_total", "nanoseconds", [], false);
     /// Time that a poll thread takes to execute and answer a request, of rounds that are a multiple of `metrics-sample-every`. `op` is get, put or update.
     SERVER_SERVICE = Histogram("reclane_server_service_seconds", "seconds", ["op"], true);
+
+    /// Operations that a rank posted to peers' regions, reads that flush included. `op` is write, read, fetch_add or compare_swap.
+    RANK_OPERATIONS = Counter("reclane_rank_operations_total", "operations", ["op"], false);
+    /// Bytes of those. `op` is write or read.
+    RANK_BYTES = Counter("reclane_rank_operation_bytes_total", "bytes", ["op"], false);
+    /// Operations that ended with their connection. `fate`, as it was judged then, is not_executed or unknown.
+    RANK_FAILED = Counter("reclane_rank_failed_operations_total", "operations", ["fate"], false);
+    /// Operations under way, to all peers together.
+    RANK_UNDER_WAY = Gauge("reclane_rank_operations_under_way", "operations", [], false);
+    /// Most operations that can be under way to one peer.
+    RANK_PLACES = Gauge("reclane_rank_operations_under_way_max", "operations", [], false);
+    /// Lanes to peers. `purpose` is data or atomics; `state` is connected, idle (not used yet, or to be connected with the next use) or gone (the peer is).
+    RANK_LANES = Gauge("reclane_rank_lanes", "lanes", ["purpose", "state"], false);
+    /// Connections of lanes that were asked for: one when a lane is first used, one more after each loss.
+    RANK_CONNECTIONS = Counter("reclane_rank_lane_connections_total", "connections", ["purpose"], false);
+    /// Lanes of peers that were let in.
+    RANK_GUESTS = Gauge("reclane_rank_guest_lanes", "lanes", [], false);
+    /// Peers that are here.
+    RANK_PEERS = Gauge("reclane_rank_peers", "ranks", [], false);
+    /// Peers that there can be.
+    RANK_PEERS_MAX = Gauge("reclane_rank_peers_max", "ranks", [], false);
+    /// Regions that are open.
+    RANK_REGIONS = Gauge("reclane_rank_regions", "regions", [], false);
+    /// Most regions that can be open.
+    RANK_REGIONS_MAX = Gauge("reclane_rank_regions_max", "regions", [], false);
+    /// Bytes of these regions.
+    RANK_REGION_BYTES = Gauge("reclane_rank_region_bytes", "bytes", [], false);
+    /// Atomics that this rank executed once for peers.
+    RANK_SERVED = Counter("reclane_rank_atomics_executed_total", "operations", [], false);
+    /// 1 while a hold keeps new operations back.
+    RANK_HELD = Gauge("reclane_rank_held", "0 or 1", [], false);
 }
 
 /// The metric of this name.

@@ -15,6 +15,7 @@ pub mod layout;
 pub mod metrics;
 pub mod page;
 pub mod profile;
+pub mod recent;
 mod record;
 pub mod sample;
 mod sink;

@@ -46,10 +46,21 @@ impl EventRecord {
         if !self.name.is_empty() {
             push(&mut line, "event", &self.name);
         }
-        for (key, value) in &self.fields {
-            push(&mut line, key, value);
-        }
+        self.push_fields(&mut line);
         line
+    }
+
+    /// `<level> <name> <key>=<value> ...`, for people who see the time elsewhere.
+    pub(super) fn words(&self) -> String {
+        let mut words = format!("{} {}", self.level_word(), self.name);
+        self.push_fields(&mut words);
+        words
+    }
+
+    fn push_fields(&self, line: &mut String) {
+        for (key, value) in &self.fields {
+            push(line, key, value);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::callback::{Callback, CallbackSink};
 use super::record::EventRecord;
-use super::{events, subscriber};
+use super::{events, recent, subscriber};
 use crate::error::{Error, Result};
 use crate::options::LogLevel;
 use crate::sync::{Arc, Mutex, lock};
@@ -98,9 +98,18 @@ pub fn install(sink: Sink, level: LogLevel) -> Result<Guard> {
         }
         Sink::Callback(callback) => Outlet::Callback(CallbackSink::start(callback)?),
     };
+    Ok(start(filter, outlet))
+}
+
+/// The sink that keeps the last events in memory.
+pub(super) fn recent() -> Guard {
+    start(LevelFilter::INFO, Outlet::Recent)
+}
+
+fn start(filter: LevelFilter, outlet: Outlet) -> Guard {
     let active = Arc::new(Active { filter, outlet: Mutex::new(Some(outlet)) });
     subscriber::add(&active);
-    Ok(Guard(Some(active)))
+    Guard(Some(active))
 }
 
 fn lines(target: impl Write + Send + 'static) -> Outlet {
@@ -113,6 +122,7 @@ fn lines(target: impl Write + Send + 'static) -> Outlet {
 enum Outlet {
     Lines { writer: NonBlocking, errors: ErrorCounter, worker: WorkerGuard },
     Callback(CallbackSink),
+    Recent,
 }
 
 /// A sink at work.
@@ -127,6 +137,7 @@ impl Active {
         match lock(&self.outlet).as_mut() {
             Some(Outlet::Lines { writer, .. }) => write_line(writer, &event.line()),
             Some(Outlet::Callback(sink)) => sink.send(event),
+            Some(Outlet::Recent) => recent::push(event),
             None => {}
         }
     }
@@ -146,7 +157,7 @@ impl Active {
         match lock(&self.outlet).as_ref() {
             Some(Outlet::Lines { errors, .. }) => errors.dropped_lines() as u64,
             Some(Outlet::Callback(sink)) => sink.dropped(),
-            None => 0,
+            Some(Outlet::Recent) | None => 0,
         }
     }
 

@@ -75,7 +75,16 @@ fn top_writes_plain_frames_and_shows_a_death_as_it_happens() {
     assert_eq!(text.matches("2 of 2 shards").count(), 2, "{text}");
     assert!(text.contains("GET/s") && !text.contains('\x1b'), "{text}");
     deployment.servers[1].kill();
-    until("its end", || frames(&deployment), |text| text.contains("1 of 2 shards") && text.contains("shard 1 died"));
+    // What the control plane saw, and what the client says of its lanes.
+    let words = ["1 of 2 shards", "shard 1 died", "warn lane_dirty shard=1"];
+    until("its end", || frames(&deployment), |text| words.iter().all(|word| text.contains(word)));
+    let (seen, _) = status(&deployment);
+    let said = |event: &&Value| event["source"] == "member" && event["who"]["client"].is_u64();
+    let events = seen["events"].as_array().expect("events");
+    let of_client: Vec<&Value> = events.iter().filter(said).collect();
+    assert!(of_client.iter().any(|event| event["what"].as_str().is_some_and(|what| what.contains("lane_dirty"))));
+    let ages: Vec<u64> = events.iter().filter_map(|event| event["age_ms"].as_u64()).collect();
+    assert!(ages.is_sorted_by(|a, b| a >= b), "the oldest first: {ages:?}");
 }
 
 #[test]

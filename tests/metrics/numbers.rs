@@ -1,7 +1,9 @@
 //! Numbers agree with what was sent.
 
+use crate::Folder;
 use crate::rows::Table;
-use crate::support::{Deployment, until};
+use crate::support::{Deployment, PATIENCE, until};
+use reclane::engine::CheckpointState;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[test]
@@ -82,4 +84,32 @@ fn without_counting_only_what_is_free_is_there() {
     let text = client.metrics_text();
     assert!(text.contains("reclane_client_lanes{shard=\"0\",state=\"active\"} 3\n"), "{text}");
     assert!(!text.contains("reclane_client_latency_seconds"));
+}
+
+#[test]
+fn checkpoints_are_counted_by_every_shard_and_by_the_one_that_leads() {
+    let folder = Folder::new();
+    let mut deployment = Deployment::start(2, &[("checkpoint-directory", &folder.text())]);
+    let client = deployment.client();
+    let table = Table::open(&client, "t", 16);
+    table.fill(&client);
+    for round in 1..=2_u64 {
+        let number = client.checkpoint_begin(true, None).expect("a checkpoint");
+        client.checkpoint_wait(number, CheckpointState::Committed, PATIENCE).expect("it is committed");
+        for (shard, server) in deployment.servers.iter_mut().enumerate() {
+            let mut read = |name: &str| server.number(&format!("metric reclane_server_{name}"));
+            let stages = ["begun", "written", "failed"].map(|s| read(&format!("checkpoints_total{{stage=\"{s}\"}}")));
+            assert_eq!(stages, [round, round, 0], "shard {shard}");
+            assert_eq!(read("checkpoint_epoch"), round);
+            assert!(read("checkpoint_state_bytes_total") > 0 && read("checkpoint_written_bytes_total") > 0);
+            let (held, longest) = (read("checkpoint_held_nanoseconds_total"), read("checkpoint_held_max_nanoseconds"));
+            assert!(0 < longest && longest <= held, "{longest} {held}");
+            assert!(read("checkpoint_writing_nanoseconds_total") > 0);
+            let led = if shard == 0 { round } else { 0 };
+            assert_eq!(read("checkpoints_led_total{result=\"committed\"}"), led);
+            assert_eq!(read("checkpoints_led_total{result=\"aborted\"}"), 0);
+            // 3 lanes of 2 slots.
+            assert_eq!((read("slots"), read("queued_requests")), (6, 0));
+        }
+    }
 }

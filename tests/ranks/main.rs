@@ -5,6 +5,7 @@ mod child;
 mod deaths;
 mod holds;
 mod kills;
+mod numbers;
 mod operations;
 mod support;
 mod suspends;

@@ -5,5 +5,6 @@
 
 mod deaths;
 mod processes;
+mod profiles;
 mod rounds;
 mod support;

@@ -13,7 +13,7 @@ use buffer::Memory;
 pub use checkpoint::CheckpointStatus;
 
 use self::core::Core;
-use super::log::sink;
+use super::log::{Sinks, sinks};
 use super::metrics::{self, Totals};
 use super::{Request, Token};
 use crate::checkpoint::cut::State as CheckpointState;
@@ -26,10 +26,8 @@ use crate::fabric::shm::{Shm, ShmOptions};
 use crate::fabric::verbs::{Verbs, VerbsOptions};
 use crate::ids::TableTag;
 use crate::lane::LaneState;
-use crate::observe::Guard;
 use crate::options::{FabricKind, Settings};
 use crate::ps::client::Borrowed;
-use crate::sync::Arc;
 use crate::wire::payload::{Command, TableSpec};
 use ::core::time::Duration;
 
@@ -76,7 +74,7 @@ pub struct ClientStats {
 pub struct Client {
     face: Face,
     /// Last, so that what the rest says while it is dropped is still written.
-    _log: Option<Arc<Guard>>,
+    _log: Sinks,
 }
 
 #[derive(Debug)]
@@ -93,7 +91,7 @@ impl Client {
     /// `StartupTimeout` naming the missing shards; PEER statuses when the deployment refuses this client;
     /// `FabricUnavailable`; CONTEXT statuses.
     pub fn open(settings: &Settings) -> Result<Client> {
-        let log = sink(settings)?;
+        let log = sinks(settings)?;
         match settings.fabric {
             FabricKind::Shm => {
                 let fabric = Shm::open(shm_options(settings))?;

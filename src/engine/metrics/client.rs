@@ -1,6 +1,6 @@
 //! The numbers of a client.
 
-use super::{Source, Totals, head, info_labels, is_counting, sample_mask, sample_weight, set};
+use super::{Source, Totals, event_cells, head, info_labels, is_counting, sample_mask, sample_weight, set, set_events};
 use crate::engine::client::core::Shared;
 use crate::error::Result;
 use crate::fabric::Fabric;
@@ -36,6 +36,7 @@ struct Cells {
     info: Cell,
     plane_up: Cell,
     refreshes: Cell,
+    events: [Cell; 3],
     lane_bytes: Cell,
     buffers: Cell,
     batches: Cell,
@@ -105,11 +106,13 @@ fn of_shard(shard: usize) -> String {
 }
 
 fn cells(plan: &mut Plan, who: Who, shards: usize) -> Cells {
+    let events = event_cells(plan);
     let mut gauge = |kind, name: &str, labels: String| plan.cell(kind, name, labels);
     Cells {
-        info: gauge(Kind::Gauge, name::INFO, info_labels(Role::Client, who.number, who.fabric)),
+        info: gauge(Kind::Gauge, name::INFO, info_labels("client", who.number, who.fabric)),
         plane_up: gauge(Kind::Gauge, name::CONTROL_PLANE_UP, String::new()),
         refreshes: gauge(Kind::Counter, name::REFRESHES, String::new()),
+        events,
         lane_bytes: gauge(Kind::Gauge, name::CLIENT_LANE_BYTES, String::new()),
         buffers: gauge(Kind::Gauge, name::CLIENT_BUFFERS, String::new()),
         batches: gauge(Kind::Gauge, name::CLIENT_BATCHES, String::new()),
@@ -198,6 +201,7 @@ impl<F: Fabric> Source for ClientSource<F> {
         let (page, cells) = (&*self.page, &self.cells);
         set(page, cells.info, 1);
         set(page, cells.plane_up, u64::from(self.shared.plane_up.load(Ordering::Relaxed)));
+        set_events(page, cells.events);
         set(page, cells.lane_bytes, self.lane_bytes);
         set(page, cells.buffers, lock(&self.shared.buffers).len() as u64);
         let (batches, most) = self.shared.ps.batch_load();

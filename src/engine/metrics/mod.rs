@@ -1,4 +1,4 @@
-//! Numbers of a client or a shard: which there are, where they lie, and who brings those up to date that nobody writes
+//! Numbers of a client, a shard or a rank: which there are, where they lie, and who brings those up to date that nobody writes
 //! while requests run.
 
 pub(super) mod client;
@@ -10,11 +10,12 @@ pub(super) use keeper::Keeper;
 
 use crate::error::{Error, Result, Status};
 use crate::ids::Incarnation;
-use crate::observe::directory;
 use crate::observe::layout::{Head, Role};
-use crate::observe::page::{Cell, Page};
+use crate::observe::metrics::{Kind, name};
+use crate::observe::page::{Cell, Page, Plan};
 use crate::observe::profile::Component;
 use crate::observe::sample::{Sample, lookup, prometheus, samples};
+use crate::observe::{directory, recent};
 use crate::options::Settings;
 use crate::sync::{Arc, Ordering};
 use crate::time::unix_us;
@@ -41,7 +42,7 @@ pub(super) fn sample_weight(settings: &Settings) -> u64 {
 }
 
 /// Whose page it is.
-pub(super) fn head(settings: &Settings, role: Role, number: u32, incarnation: Incarnation) -> Head {
+pub(in crate::engine) fn head(settings: &Settings, role: Role, number: u32, incarnation: Incarnation) -> Head {
     Head {
         pid: std::process::id(),
         role,
@@ -60,12 +61,21 @@ pub(super) fn head(settings: &Settings, role: Role, number: u32, incarnation: In
 }
 
 /// Labels of `reclane_info`.
-fn info_labels(role: Role, number: u32, fabric: &str) -> String {
+pub(in crate::engine) fn info_labels(role: &str, number: u32, fabric: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    format!("role=\"{}\",number=\"{number}\",fabric=\"{fabric}\",version=\"{version}\"", role.word())
+    format!("role=\"{role}\",number=\"{number}\",fabric=\"{fabric}\",version=\"{version}\"")
 }
 
-fn set(page: &Page, cell: Cell, value: u64) {
+/// Events by level.
+pub(in crate::engine) fn event_cells(plan: &mut Plan) -> [Cell; 3] {
+    ["error", "warn", "info"].map(|level| plan.cell(Kind::Counter, name::EVENTS, format!("level=\"{level}\"")))
+}
+
+pub(in crate::engine) fn set_events(page: &Page, cells: [Cell; 3]) {
+    cells.iter().zip(recent::counts()).for_each(|(cell, count)| set(page, *cell, count));
+}
+
+pub(in crate::engine) fn set(page: &Page, cell: Cell, value: u64) {
     page.cell(cell).store(value, Ordering::Relaxed);
 }
 
@@ -81,7 +91,7 @@ pub struct Totals {
 }
 
 /// Where the numbers of one client or shard come from. Threads: any.
-pub(super) trait Source: Send + Sync {
+pub(in crate::engine) trait Source: Send + Sync {
     /// Where they lie.
     fn page(&self) -> &Arc<Page>;
 
@@ -93,14 +103,14 @@ pub(super) trait Source: Send + Sync {
 }
 
 /// All numbers, brought up to date.
-pub(super) fn numbers(source: &dyn Source) -> Vec<Sample> {
+pub(in crate::engine) fn numbers(source: &dyn Source) -> Vec<Sample> {
     source.refresh();
     let page = source.page();
     samples(&page.image(), page.series())
 }
 
 /// All numbers as Prometheus' text.
-pub(super) fn text(source: &dyn Source) -> String {
+pub(in crate::engine) fn text(source: &dyn Source) -> String {
     prometheus(&numbers(source))
 }
 
@@ -108,7 +118,7 @@ pub(super) fn text(source: &dyn Source) -> String {
 ///
 /// # Errors
 /// `InvalidArgument` when there is none.
-pub(super) fn number(source: &dyn Source, name: &str) -> Result<u64> {
+pub(in crate::engine) fn number(source: &dyn Source, name: &str) -> Result<u64> {
     let Some((component, field)) = name.split_once('/') else { return lookup(&numbers(source), name) };
     let all = source.totals();
     let found = all.iter().filter(|totals| totals.component.name == component);

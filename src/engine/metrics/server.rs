@@ -1,7 +1,8 @@
 //! The numbers of a shard.
 
-use super::{Source, Totals, head, info_labels, is_counting, sample_mask, sample_weight, set};
+use super::{Source, Totals, event_cells, head, info_labels, is_counting, sample_mask, sample_weight, set, set_events};
 use crate::control::limits::CLIENTS_MAX;
+use crate::engine::server::checkpoint::Tally;
 use crate::engine::server::core::Shared;
 use crate::engine::server::watched::{WIDTH, Watch, store, word};
 use crate::error::Result;
@@ -22,6 +23,63 @@ struct Cells {
     refreshes: Cell,
     clients: Cell,
     clients_max: Cell,
+    events: [Cell; 3],
+    queued: Cell,
+    checkpoints: Checkpoints,
+}
+
+/// Numbers of checkpoints.
+#[derive(Debug)]
+struct Checkpoints {
+    /// begun, written, failed.
+    stages: [Cell; 3],
+    /// committed, aborted.
+    led: [Cell; 2],
+    epoch: Cell,
+    state_bytes: Cell,
+    written_bytes: Cell,
+    held_ns: Cell,
+    held_max_ns: Cell,
+    writing_ns: Cell,
+}
+
+impl Checkpoints {
+    fn plan(plan: &mut Plan) -> Checkpoints {
+        let stage = |word: &str| format!("stage=\"{word}\"");
+        let result = |word: &str| format!("result=\"{word}\"");
+        let mut plain = |kind, name| plan.cell(kind, name, String::new());
+        let epoch = plain(Kind::Gauge, name::SERVER_CHECKPOINT_EPOCH);
+        let state_bytes = plain(Kind::Counter, name::SERVER_CHECKPOINT_STATE);
+        let written_bytes = plain(Kind::Counter, name::SERVER_CHECKPOINT_WRITTEN);
+        let held_ns = plain(Kind::Counter, name::SERVER_CHECKPOINT_HELD);
+        let held_max_ns = plain(Kind::Peak, name::SERVER_CHECKPOINT_HELD_MAX);
+        let writing_ns = plain(Kind::Counter, name::SERVER_CHECKPOINT_WRITING);
+        let stages =
+            ["begun", "written", "failed"].map(|word| plan.cell(Kind::Counter, name::SERVER_CHECKPOINTS, stage(word)));
+        let led =
+            ["committed", "aborted"].map(|word| plan.cell(Kind::Counter, name::SERVER_CHECKPOINTS_LED, result(word)));
+        Checkpoints { stages, led, epoch, state_bytes, written_bytes, held_ns, held_max_ns, writing_ns }
+    }
+
+    fn refresh(&self, page: &Page, tally: &Tally) {
+        let counts = tally.counts();
+        let [begun, written, failed] = self.stages;
+        let [committed, aborted] = self.led;
+        let pairs = [
+            (begun, counts.begun),
+            (written, counts.written),
+            (failed, counts.failed),
+            (committed, counts.committed),
+            (aborted, counts.aborted),
+            (self.epoch, counts.epoch),
+            (self.state_bytes, counts.state_bytes),
+            (self.written_bytes, counts.written_bytes),
+            (self.held_ns, counts.held_ns),
+            (self.held_max_ns, counts.held_max_ns),
+            (self.writing_ns, counts.writing_ns),
+        ];
+        pairs.iter().for_each(|(cell, value)| set(page, *cell, *value));
+    }
 }
 
 /// A shard's page, before its threads run.
@@ -47,13 +105,16 @@ impl ServerPage {
     ) -> Result<ServerPage> {
         let mut plan = Plan::default();
         let none = String::new;
-        let info = info_labels(Role::Server, settings.shard_id, fabric);
+        let info = info_labels("server", settings.shard_id, fabric);
         let cells = Cells {
             info: plan.cell(Kind::Gauge, name::INFO, info),
             plane_up: plan.cell(Kind::Gauge, name::CONTROL_PLANE_UP, none()),
             refreshes: plan.cell(Kind::Counter, name::REFRESHES, none()),
             clients: plan.cell(Kind::Gauge, name::SERVER_CLIENTS, none()),
             clients_max: plan.cell(Kind::Gauge, name::SERVER_CLIENTS_MAX, none()),
+            events: event_cells(&mut plan),
+            queued: plan.cell(Kind::Gauge, name::SERVER_QUEUED, none()),
+            checkpoints: Checkpoints::plan(&mut plan),
         };
         let block = plan.block(threads, WIDTH);
         let requests = [
@@ -84,6 +145,7 @@ impl ServerPage {
             (word::SLEEPS, Kind::Counter, name::SERVER_SLEEPS),
             (word::LANES, Kind::Gauge, name::SERVER_LANES),
             (word::LANE_BYTES, Kind::Gauge, name::SERVER_LANE_BYTES),
+            (word::SLOTS, Kind::Gauge, name::SERVER_SLOTS),
         ];
         for (word, kind, name) in by_thread {
             (0..threads).for_each(|row| plan.of_row(block, row, word, kind, name, format!("thread=\"{row}\"")));
@@ -122,12 +184,17 @@ impl<F: Fabric> Source for ServerSource<F> {
         set(page, cells.plane_up, u64::from(!shared.plane_lost.load(Ordering::Relaxed)));
         set(page, cells.clients, shared.guests.count() as u64);
         set(page, cells.clients_max, u64::from(CLIENTS_MAX));
+        set_events(page, cells.events);
+        let queued = shared.queues.get().map_or(0, |queues| queues.iter().map(|queue| queue.len()).sum());
+        set(page, cells.queued, queued as u64);
+        cells.checkpoints.refresh(page, &shared.checkpoints);
         for (index, mailbox) in shared.mailboxes.iter().enumerate() {
             let (row, stats) = (self.of.rows.row(index), mailbox.stats());
             let set = |place: usize, value: u64| row[place].store(value, Ordering::Relaxed);
             set(word::SLEEPS, stats.sleeps);
             set(word::LANES, stats.lanes);
             set(word::LANE_BYTES, stats.lane_bytes);
+            set(word::SLOTS, stats.slots);
             // A watched thread writes the rest itself.
             if self.of.watch.is_none() {
                 store(row, &stats.handled);

@@ -3,8 +3,11 @@
 use super::admit::Guest;
 use super::board::Other;
 use super::checkpoint::{self, Desk, Entry, Saved, Section};
+use super::numbers::RankSource;
 use crate::control::{ControlClient, ControlPlane, Event, Member, Peer, Role, Thresholds};
 use crate::engine::client::checkpoint::Notes;
+use crate::engine::metrics::figures::figures;
+use crate::engine::metrics::{Keeper, Source, is_counting};
 use crate::engine::server::checkpoint::{Lead, Post};
 use crate::engine::{fresh_incarnation, host_name, identity};
 use crate::error::{Error, Result, Status};
@@ -12,7 +15,7 @@ use crate::fabric::{Access, Fabric, Qp, Region, Waker};
 use crate::ids::{Epoch, Incarnation, ShardId};
 use crate::memory::{Dedupe, Gate, HoldId, Home, Mailbox, RegionFacts};
 use crate::options::Settings;
-use crate::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, lock};
 use crate::thread::start;
 use crate::time::{Tick, now};
 use core::time::Duration;
@@ -27,6 +30,8 @@ const LAST_TIMEOUT: Duration = Duration::from_secs(5);
 const DRAINING_TIMEOUT: Duration = Duration::from_secs(1);
 /// The event thread looks up this often.
 const LISTEN: Duration = Duration::from_millis(500);
+/// How long it may take to tell the control plane this rank's numbers.
+const REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Completions of queue pairs that only receive writes: none.
 pub(super) const GUEST_CQ_DEPTH: u32 = 16;
 
@@ -67,6 +72,10 @@ pub(super) struct Shared<F: Fabric> {
     left: Condvar,
     /// Nothing new begins.
     pub(super) closing: AtomicBool,
+    /// Atomics that were executed once for peers.
+    pub(super) served: AtomicU64,
+    /// The control plane is gone for now.
+    pub(super) plane_lost: AtomicBool,
     /// The threads end.
     pub(super) ended: AtomicBool,
     /// The device was given back: nothing can be connected or let in.
@@ -124,11 +133,20 @@ impl<F: Fabric> Shared<F> {
             present: Mutex::default(),
             left: Condvar::new(),
             closing: AtomicBool::new(false),
+            served: AtomicU64::new(0),
+            plane_lost: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             home: Home::new(&fabric, incarnation, epoch)?,
             settings,
             fabric,
         })
+    }
+}
+
+impl<F: Fabric> Shared<F> {
+    /// Peers that are here.
+    pub(super) fn present(&self) -> usize {
+        lock(&self.present).len()
     }
 }
 
@@ -139,6 +157,9 @@ pub(super) struct Core<F: Fabric> {
     session: Mutex<Option<Session>>,
     plane: Mutex<Option<ControlPlane>>,
     plane_port: u16,
+    numbers: Arc<RankSource<F>>,
+    /// Only where numbers are asked for; gone after the end.
+    keeper: Mutex<Option<Keeper>>,
 }
 
 impl<F: Fabric> Core<F> {
@@ -175,9 +196,21 @@ impl<F: Fabric> Core<F> {
         let shared = Arc::new(Shared::new(fabric, settings, (incarnation, identity.epoch), restored)?);
         saved.map_or(Ok(()), |saved| shared.fill(saved))?;
         entry.as_ref().map_or(Ok(()), |entry| entry.take_seat(rank))?;
-        let session = run(&shared, &control, entry)?;
+        let numbers = Arc::new(RankSource::new(&shared)?);
+        let session = run(&shared, &control, entry, &numbers)?;
         let plane_port = shared.settings.control_plane_port;
-        let core = Core { shared, session: Mutex::new(Some(session)), plane: Mutex::new(plane), plane_port };
+        let core = Core {
+            shared,
+            session: Mutex::new(Some(session)),
+            plane: Mutex::new(plane),
+            plane_port,
+            numbers,
+            keeper: Mutex::new(None),
+        };
+        if is_counting(&core.shared.settings) {
+            let source = Arc::clone(&core.numbers) as Arc<dyn Source>;
+            *lock(&core.keeper) = Some(Keeper::start(&core.shared.settings, source)?);
+        }
         control.ready()?;
         control.beat_every(Duration::from_millis(core.shared.settings.heartbeat_interval_ms));
         crate::event!(
@@ -193,6 +226,14 @@ impl<F: Fabric> Core<F> {
 
     pub(super) fn plane_port(&self) -> u16 {
         self.plane_port
+    }
+
+    pub(super) fn numbers(&self) -> &dyn Source {
+        &*self.numbers
+    }
+
+    pub(super) fn metrics_port(&self) -> Option<u16> {
+        lock(&self.keeper).as_ref().and_then(Keeper::port)
     }
 
     /// The session with the control plane, while the rank is open.
@@ -279,6 +320,7 @@ impl<F: Fabric> Core<F> {
 
     pub(super) fn end(&self) {
         let Some(Session { control, events, post, checkpoints }) = lock(&self.session).take() else { return };
+        drop(lock(&self.keeper).take());
         let shared = &self.shared;
         shared.closing.store(true, Ordering::Relaxed);
         // So that the others do not ask this rank for lanes any more. They see it leave in any case.
@@ -351,25 +393,30 @@ fn looked_at(entry: Option<&Entry>, rank: u32) -> Result<Option<Saved>> {
 }
 
 /// Starts the rank's threads.
-fn run<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>, entry: Option<Entry>) -> Result<Session> {
+fn run<F: Fabric>(
+    shared: &Arc<Shared<F>>,
+    control: &Arc<ControlClient>,
+    entry: Option<Entry>,
+    numbers: &Arc<RankSource<F>>,
+) -> Result<Session> {
     let post = Post::new(&shared.settings, control).with_notes(Arc::clone(&shared.notes));
     let mut checkpoints = Vec::new();
     if let Some(member) = checkpoint::Member::new(shared, post.clone()) {
         checkpoints.push(start("reclane-ckpt", move || member.run())?);
     }
     if let Some(Entry { world, damaged, .. }) = entry
-        && let Some(lead) = Lead::new(&shared.settings, shared.incarnation, post.clone(), damaged)
+        && let Some(lead) = Lead::new(&shared.settings, shared.incarnation, post.clone(), damaged, Arc::default())
     {
         let lead = lead.of_ranks(world.number);
         checkpoints.push(start("reclane-ckpt-lead", move || lead.run())?);
     }
-    let (heard, speaker, letters) = (Arc::clone(shared), Arc::clone(control), post.clone());
-    let events = start("reclane-events", move || listen(&heard, &speaker, &letters))?;
+    let (heard, speaker, letters, told) = (Arc::clone(shared), Arc::clone(control), post.clone(), Arc::clone(numbers));
+    let events = start("reclane-events", move || listen(&heard, &speaker, &letters, &*told))?;
     Ok(Session { control: Arc::clone(control), events, post, checkpoints })
 }
 
 /// Hears the control plane until the rank closes.
-fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>, post: &Post) {
+fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>, post: &Post, numbers: &dyn Source) {
     let mut admissions: Vec<JoinHandle<()>> = Vec::new();
     while !shared.ended.load(Ordering::Relaxed) {
         admissions.retain(|thread| !thread.is_finished());
@@ -409,9 +456,13 @@ fn listen<F: Fabric>(shared: &Arc<Shared<F>>, control: &Arc<ControlClient>, post
             Some(Event::Mail { from, body, .. }) => post.deliver(from, &body),
             // Whoever waits in a checkpoint goes on: rank 0, which leads, is gone with its control plane.
             Some(Event::ControlPlaneLost) => {
+                shared.plane_lost.store(true, Ordering::Relaxed);
                 shared.notes.leader_lost("rank 0");
                 post.leader_lost();
             }
+            Some(Event::ControlPlaneBack) => shared.plane_lost.store(false, Ordering::Relaxed),
+            // The answer is a courtesy to people who look: one that does not arrive is asked for again.
+            Some(Event::ReportWanted) => drop(control.report(&figures(numbers), REPORT_TIMEOUT)),
             Some(_) | None => {}
         }
     }

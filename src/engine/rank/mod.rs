@@ -9,6 +9,7 @@ mod board;
 mod checkpoint;
 mod core;
 mod hold;
+mod numbers;
 mod once;
 mod operate;
 mod suspend;
@@ -21,7 +22,8 @@ use super::client::CheckpointStatus;
 use super::client::shm_options;
 #[cfg(not(feature = "verbs"))]
 use super::client::verbs_unavailable;
-use super::log::sink;
+use super::log::{Sinks, sinks};
+use super::metrics;
 use crate::checkpoint::cut::State as CheckpointState;
 use crate::error::Result;
 use crate::fabric::Access;
@@ -30,7 +32,6 @@ use crate::fabric::shm::{Shm, ShmRegion};
 #[cfg(feature = "verbs")]
 use crate::fabric::verbs::{Verbs, VerbsOptions, VerbsRegion};
 use crate::memory::{Entry, Executed, HoldId, Kind, Known, LaneFacts, Operation, RegionFacts};
-use crate::observe::Guard;
 use crate::options::{FabricKind, Settings};
 use crate::sync::Arc;
 use crate::wire::region::AtomicRequest;
@@ -52,7 +53,7 @@ pub struct Place {
 pub struct Rank {
     face: Arc<Face>,
     /// Last, so that what the rest says while it is dropped is still written.
-    _log: Option<Arc<Guard>>,
+    _log: Sinks,
 }
 
 #[derive(Debug)]
@@ -119,7 +120,7 @@ impl Rank {
     /// # Errors
     /// PEER statuses when the deployment refuses this rank; `FabricUnavailable`; CONTEXT statuses.
     pub fn open(settings: &Settings) -> Result<Rank> {
-        let log = sink(settings)?;
+        let log = sinks(settings)?;
         let face = match settings.fabric {
             FabricKind::Shm => Face::Shm(Core::open(Shm::open(shm_options(settings))?, settings)?),
             #[cfg(feature = "verbs")]
@@ -414,6 +415,26 @@ impl Rank {
     /// stays suspended and can be resumed again.
     pub fn resume(&self, timeout: Duration) -> Result<()> {
         on_core!(&*self.face, core => core.resume(timeout))
+    }
+
+    /// All numbers as Prometheus' text.
+    #[must_use]
+    pub fn metrics_text(&self) -> String {
+        metrics::text(on_core!(&*self.face, core => core.numbers()))
+    }
+
+    /// One number by name. docs/metrics.md has the names.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is none of this name.
+    pub fn metric(&self, name: &str) -> Result<u64> {
+        metrics::number(on_core!(&*self.face, core => core.numbers()), name)
+    }
+
+    /// The port of the metrics over HTTP, if there is one.
+    #[must_use]
+    pub fn metrics_port(&self) -> Option<u16> {
+        on_core!(&*self.face, core => core.metrics_port())
     }
 
     /// Leaves the deployment. Rank 0 stays for the others to leave first, at most 5 s.

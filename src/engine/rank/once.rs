@@ -137,7 +137,9 @@ fn serve<F: Fabric>(shared: &Arc<Shared<F>>, waker: &F::Waker) {
     let (spins, yields) = (shared.settings.poll_spin_iterations, shared.settings.poll_yield_iterations);
     let ends = || shared.ended.load(Ordering::Relaxed) || shared.rest.load(Ordering::Relaxed);
     while !ends() {
-        if shared.round() > 0 {
+        let served = shared.round();
+        if served > 0 {
+            shared.served.fetch_add(served as u64, Ordering::Relaxed);
             idle = 0;
             continue;
         }
@@ -148,9 +150,11 @@ fn serve<F: Fabric>(shared: &Arc<Shared<F>>, waker: &F::Waker) {
             std::thread::yield_now();
         } else {
             waker.arm();
-            if shared.round() == 0 && !ends() {
+            let served = shared.round();
+            if served == 0 && !ends() {
                 waker.wait(NAP);
             }
+            shared.served.fetch_add(served as u64, Ordering::Relaxed);
             waker.disarm();
             idle = spins;
         }

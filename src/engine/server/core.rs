@@ -1,7 +1,7 @@
 //! A shard over one fabric.
 
 use super::ServerStats;
-use super::checkpoint::{self, Hold, Lead, Post, SavedWindow, restore};
+use super::checkpoint::{self, Hold, Lead, Post, SavedWindow, Tally, restore};
 use super::guests::Guests;
 use super::listen::listen;
 use super::poller::{IdlePolicy, Mailbox, Outlets, Poller, Station};
@@ -18,7 +18,7 @@ use crate::ids::{ClientId, Incarnation, ShardId};
 use crate::options::{CheckpointSurvivors, Settings};
 use crate::ps::{Handler, HandlerCounts, Scratch, Store};
 use crate::rpc::Window;
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering, lock};
 use crate::thread::start;
 use crate::time::{Tick, now, pause};
 use core::time::Duration;
@@ -49,6 +49,10 @@ pub(in crate::engine) struct Shared<F: Fabric> {
     pub(super) hold: Arc<Hold>,
     /// State of the host program that goes with checkpoints.
     pub(super) state: Option<Arc<dyn HostState>>,
+    /// What is counted of checkpoints.
+    pub(in crate::engine) checkpoints: Arc<Tally>,
+    /// Requests on their way to workers; none where there are no workers.
+    pub(in crate::engine) queues: OnceLock<Vec<Arc<Queue<F>>>>,
     /// The checkpoint that this shard started from; 0: none.
     pub(super) restored: u64,
     /// Shard 0's word on what is restored, which this shard has started by, is still among the events.
@@ -137,6 +141,8 @@ impl<F: Fabric> Core<F> {
             guests,
             hold: Arc::default(),
             state,
+            checkpoints: Arc::default(),
+            queues: OnceLock::new(),
             restored: restored.epoch,
             told: AtomicBool::new(settings.shard_id != checkpoint::LEADER.0),
             superseded: AtomicBool::new(false),
@@ -333,6 +339,8 @@ fn run<F: Fabric>(
         control: Arc::clone(control),
         draining: false,
     };
+    // The first and only one to set it.
+    let _ = shared.queues.set(running.queues.clone());
     let idle = IdlePolicy { spins: settings.poll_spin_iterations, yields: settings.poll_yield_iterations };
     for (index, mailbox) in (0_u32..).zip(&shared.mailboxes) {
         let outlets = Outlets { gets: gets.clone(), commands: commands.clone(), hold: Arc::clone(&shared.hold) };
@@ -350,7 +358,8 @@ fn run<F: Fabric>(
     if let Some(member) = checkpoint::Member::new(shared, store, running.post.clone()) {
         running.checkpoints.push(start("reclane-ckpt", move || member.run())?);
     }
-    if let Some(lead) = Lead::new(settings, shared.incarnation, running.post.clone(), damaged) {
+    let (post, tally) = (running.post.clone(), Arc::clone(&shared.checkpoints));
+    if let Some(lead) = Lead::new(settings, shared.incarnation, post, damaged, tally) {
         running.checkpoints.push(start("reclane-ckpt-lead", move || lead.run())?);
     }
     let (heard, speaker, post) = (Arc::clone(shared), Arc::clone(control), running.post.clone());

@@ -14,14 +14,13 @@ use self::core::Core;
 use super::client::shm_options;
 #[cfg(not(feature = "verbs"))]
 use super::client::verbs_unavailable;
-use super::log::sink;
+use super::log::{Sinks, sinks};
 use super::metrics::{self, Totals};
 use super::state::HostState;
 use crate::error::Result;
 use crate::fabric::shm::Shm;
 #[cfg(feature = "verbs")]
 use crate::fabric::verbs::{Verbs, VerbsOptions};
-use crate::observe::Guard;
 use crate::options::{FabricKind, Settings};
 use crate::ps::{HandlerCounts, Store};
 use crate::sync::Arc;
@@ -49,7 +48,7 @@ pub struct ServerStats {
 pub struct Server {
     face: Face,
     /// Last, so that what the rest says while it is dropped is still written.
-    _log: Option<Arc<Guard>>,
+    _log: Sinks,
 }
 
 #[derive(Debug)]
@@ -77,7 +76,7 @@ impl Server {
     /// # Errors
     /// As for [`Server::start`]; what [`HostState::load`] says.
     pub fn start_with(settings: &Settings, store: Arc<dyn Store>, state: Option<Arc<dyn HostState>>) -> Result<Server> {
-        let log = sink(settings)?;
+        let log = sinks(settings)?;
         match settings.fabric {
             FabricKind::Shm => {
                 let fabric = Shm::open(shm_options(settings))?;

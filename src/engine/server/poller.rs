@@ -44,6 +44,7 @@ struct Inbox<F: Fabric> {
 struct Counters {
     lanes: AtomicU64,
     lane_bytes: AtomicU64,
+    slots: AtomicU64,
     rounds: AtomicU64,
     empty: AtomicU64,
     found: AtomicU64,
@@ -55,6 +56,7 @@ struct Counters {
 pub(in crate::engine) struct PollerStats {
     pub(in crate::engine) lanes: u64,
     pub(in crate::engine) lane_bytes: u64,
+    pub(in crate::engine) slots: u64,
     pub(in crate::engine) rounds: u64,
     pub(in crate::engine) empty: u64,
     pub(in crate::engine) found: u64,
@@ -116,6 +118,7 @@ impl<F: Fabric> Mailbox<F> {
         PollerStats {
             lanes: self.counters.lanes.load(Ordering::Relaxed),
             lane_bytes: self.counters.lane_bytes.load(Ordering::Relaxed),
+            slots: self.counters.slots.load(Ordering::Relaxed),
             rounds: self.counters.rounds.load(Ordering::Relaxed),
             empty: self.counters.empty.load(Ordering::Relaxed),
             found: self.counters.found.load(Ordering::Relaxed),
@@ -488,6 +491,8 @@ impl<F: Fabric> Poller<F> {
         let counters = &self.mailbox.counters;
         let lanes = || self.scanners.iter().flat_map(Scanner::lanes);
         counters.lanes.store(lanes().count() as u64, Ordering::Relaxed);
+        let slots: usize = self.scanners.iter().map(Scanner::slot_count).sum();
+        counters.slots.store(slots as u64, Ordering::Relaxed);
         counters.lane_bytes.store(lanes().map(|lane| lane.registered_bytes() as u64).sum(), Ordering::Relaxed);
     }
 

@@ -17,7 +17,7 @@ pub(super) struct Job<F: Fabric> {
 
 /// First in, first out. Its length is bounded by the number of slots: a slot holds one request at a time.
 #[derive(Debug)]
-pub(super) struct Queue<F: Fabric> {
+pub(in crate::engine) struct Queue<F: Fabric> {
     /// Held for a push or a pop only, by threads that own their core.
     jobs: SpinMutex<VecDeque<Job<F>>>,
     sleepers: AtomicU32,
@@ -37,6 +37,11 @@ impl<F: Fabric> Queue<F> {
             closed: Mutex::new(false),
             wake: Condvar::new(),
         }
+    }
+
+    /// Requests that wait.
+    pub(in crate::engine) fn len(&self) -> usize {
+        self.jobs.lock().len()
     }
 
     pub(super) fn push(&self, job: Job<F>) {

@@ -71,6 +71,8 @@ words! {
     LANES,
     /// Bytes of their memory.
     LANE_BYTES,
+    /// Their slots.
+    SLOTS,
     /// Slots looked at, worked out from the number of those in use.
     LOOKS,
     /// Most requests that one timed round found.

@@ -127,9 +127,16 @@ impl Tallies {
         };
         count(&row[place], 1);
         count(&row[word::KEYS], u64::from(record.keys));
-        count(&row[word::BYTES], bytes);
-        count(&row[word::PAYLOADS], u64::from(!bare));
-        count(&row[word::ANSWER_PAYLOADS], u64::from(bytes > INLINE_BYTES as u64));
+        // Branches that go one way for one kind of request are cheaper than adding nothing.
+        if !bare {
+            count(&row[word::PAYLOADS], 1);
+        }
+        if bytes > 0 {
+            count(&row[word::BYTES], bytes);
+            if bytes > INLINE_BYTES as u64 {
+                count(&row[word::ANSWER_PAYLOADS], 1);
+            }
+        }
         if held.use_count & self.sample_mask == 0 && self.sample_mask != u64::MAX {
             record.times.due = true;
             record.is_unusual = true;

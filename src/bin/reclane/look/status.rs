@@ -96,6 +96,7 @@ fn as_json(seen: &Seen, settings: &Settings) -> Value {
             "age_ms": event.age_ms,
             "who": who(event.peer),
             "what": event.what,
+            "source": if event.is_said { "member" } else { "control_plane" },
         })).collect::<Vec<_>>(),
         "unreadable_files": seen.broken.iter().map(|(path, error)| json!({
             "path": path.display().to_string(),

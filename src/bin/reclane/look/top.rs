@@ -122,8 +122,8 @@ pub fn frame(seen: &Seen, settings: &Settings, rates: &Rates, most: usize) -> Ve
     if let Some(error) = &seen.error {
         lines.push(error.message.clone());
     }
-    let (shards, clients) = (shards(seen, rates), clients(seen, rates));
-    for table in [shards, clients].into_iter().filter(|table| !table.is_empty()) {
+    let tables = [shards(seen, rates), ranks(seen, rates), clients(seen, rates)];
+    for table in tables.into_iter().filter(|table| !table.is_empty()) {
         lines.push(String::new());
         lines.extend(table.lines());
     }
@@ -194,10 +194,10 @@ fn table(rates: &Rates, names: &[&str]) -> Table {
 fn shards(seen: &Seen, rates: &Rates) -> Table {
     let heads = [
         "SHARD", "STATE", "HEALTH", "PID", "HOST", "CLIENTS", "LANES", "GET/s", "PUT/s", "UPDATE/s", "P50us", "P99us",
-        "REFUSED", "FAILED", "REPEATED", "SLEEP/s", "",
+        "REFUSED", "FAILED", "REPEATED", "SLEEP/s", "QUEUED", "EPOCH", "",
     ];
     let mut table = table(rates, &heads);
-    for process in seen.of(Role::Server) {
+    for process in seen.of(Role::Server).filter(|process| !is_rank(process)) {
         table.row(vec![
             process.number.to_string(),
             process.state.to_owned(),
@@ -215,6 +215,45 @@ fn shards(seen: &Seen, rates: &Rates) -> Table {
             number(process, "failed"),
             number(process, "repeated"),
             counted(process, rates, "sleeps"),
+            number(process, "queued"),
+            number(process, "checkpoint_epoch"),
+            remark(process),
+        ]);
+    }
+    table
+}
+
+/// The control plane takes ranks for shards of their own deployment; their numbers tell.
+fn is_rank(process: &Process) -> bool {
+    process.figure("operations").is_some()
+}
+
+fn ranks(seen: &Seen, rates: &Rates) -> Table {
+    let heads = [
+        "RANK", "STATE", "HEALTH", "PID", "HOST", "PEERS", "LANES", "IDLE", "GONE", "GUESTS", "REGIONS", "MiB", "OP/s",
+        "BYTE/s", "UNDERWAY", "FAILED", "ONCE/s", "HELD", "",
+    ];
+    let mut table = table(rates, &heads);
+    for process in seen.of(Role::Server).filter(|process| is_rank(process)) {
+        table.row(vec![
+            process.number.to_string(),
+            process.state.to_owned(),
+            process.health.to_owned(),
+            if process.pid == 0 { String::new() } else { process.pid.to_string() },
+            process.host.clone(),
+            number(process, "peers"),
+            number(process, "lanes_connected"),
+            number(process, "lanes_idle"),
+            number(process, "lanes_gone"),
+            number(process, "guest_lanes"),
+            number(process, "regions"),
+            process.figure("region_bytes").map_or_else(|| "-".to_owned(), |bytes| (bytes >> 20).to_string()),
+            counted(process, rates, "operations"),
+            counted(process, rates, "operation_bytes"),
+            number(process, "under_way"),
+            number(process, "operations_failed"),
+            counted(process, rates, "atomics_executed"),
+            number(process, "held"),
             remark(process),
         ]);
     }

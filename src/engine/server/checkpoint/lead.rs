@@ -1,6 +1,6 @@
 //! Shard 0 leads: it begins checkpoints, hears what the members say, and writes the manifest.
 
-use super::{Item, Letters, Post, catalog, job, random};
+use super::{Item, Letters, Post, Tally, catalog, job, random};
 use crate::checkpoint::cut::{Act, Command, Coordinator, Done, Message, Note, Order, Phase, Report, Request, State};
 use crate::checkpoint::disk::RealDisk;
 use crate::checkpoint::format::{CHUNK_BYTES_MAX, Superblock};
@@ -45,6 +45,8 @@ pub(in crate::engine) struct Lead {
     next: Option<Tick>,
     /// Epochs that were found damaged: they do not count as kept.
     damaged: BTreeSet<u64>,
+    /// What this shard counts of checkpoints.
+    tally: Arc<Tally>,
 }
 
 /// The application's bytes as the one chunk of a section.
@@ -63,6 +65,7 @@ impl Lead {
         incarnation: Incarnation,
         post: Post,
         damaged: BTreeSet<u64>,
+        tally: Arc<Tally>,
     ) -> Option<Lead> {
         let letters = Arc::clone(post.leader.as_ref()?);
         let catalog = catalog(settings)?;
@@ -84,6 +87,7 @@ impl Lead {
             last: 0,
             since_full: 0,
             damaged,
+            tally,
         })
     }
 
@@ -258,6 +262,7 @@ impl Lead {
 
     fn over(&mut self, epoch: u64, result: core::result::Result<Done, String>) {
         let askers = core::mem::take(&mut self.askers);
+        self.tally.ended(result.is_ok());
         match &result {
             Ok(done) => {
                 self.since_full = if done.order.parent == 0 { 0 } else { self.since_full + 1 };

@@ -111,6 +111,7 @@ impl<F: Fabric> Member<F> {
     fn perform(&mut self, deed: Deed) -> Vec<Deed> {
         match deed {
             Deed::ShutGate(order, deadline) => {
+                self.shared.checkpoints.shuts();
                 let shut = self.shut(&order, deadline).map_err(|error| error.message);
                 self.machine.gate_shut(shut)
             }
@@ -120,11 +121,15 @@ impl<F: Fabric> Member<F> {
             }
             Deed::OpenGate => {
                 self.shared.hold.open();
+                self.shared.checkpoints.opened();
                 steps::at("resumed");
                 Vec::new()
             }
             Deed::Write(order) => {
+                let since = now();
                 let written = self.write(&order).map_err(|error| error.message);
+                let bytes = written.as_ref().ok().map(|file| (file.state_bytes, file.own_bytes));
+                self.shared.checkpoints.wrote(since, order.epoch, bytes);
                 if let Err(why) = &written {
                     crate::event!(
                         crate::observe::Level::ERROR,

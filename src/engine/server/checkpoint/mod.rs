@@ -8,6 +8,7 @@ mod lead;
 mod letters;
 mod member;
 mod restore;
+mod tally;
 pub(crate) mod windows;
 
 pub(in crate::engine) use filing::Filing;
@@ -18,6 +19,7 @@ pub(in crate::engine) use letters::{Item, Letters};
 pub(super) use member::Member;
 pub(in crate::engine) use restore::choose;
 pub(super) use restore::{refuse_lone_restart, restore, supersedes};
+pub(in crate::engine) use tally::Tally;
 pub(super) use windows::SavedWindow;
 
 use crate::checkpoint::Catalog;
