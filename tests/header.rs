@@ -15,6 +15,7 @@ const NOUNS: &[&str] = &[
     "server",
     "client",
     "request",
+    "outcome",
     "buffer",
     "info",
     "health",

@@ -81,6 +81,8 @@
     X(checkpoint_restore, "whether servers start from a checkpoint: off, latest or require")          \
     X(checkpoint_restore_epoch, "the one checkpoint to restore; 0: the newest good one")              \
     X(checkpoint_survivors, "clients that lived through a restore: refuse or resume")                 \
+    X(recovery_preset, "plain, or resilient: lanes are rebuilt and requests sent again")              \
+    X(request_retry, "exactly-once: an interrupted request is sent again; off: it fails")             \
     X(rdma_heartbeat_interval_ms, "how often each shard reports that it lives, ms")                   \
     X(rdma_health_stale_ms, "a shard silent for so long is suspect, ms")                              \
     X(rdma_health_dead_ms, "a shard silent for so long is dead, ms")                                  \

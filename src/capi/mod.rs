@@ -32,6 +32,7 @@ mod options;
 mod profile;
 mod rank;
 mod region;
+mod outcome;
 mod request;
 mod restore;
 mod server;

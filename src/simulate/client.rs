@@ -8,7 +8,7 @@ use super::wires::Wires;
 use crate::control::{Event, Health, Peer};
 use crate::engine::client::mend::policy;
 use crate::engine::client::offered::{Met, Offered};
-use crate::error::{Error, Status};
+use crate::error::{Error, Outcome, Status};
 use crate::fabric::sim::{Mutant, Rng, Sim, SimRegion, mutated};
 use crate::ids::{Incarnation, ShardId, TableTag};
 use crate::lane::{DirtyReason, LaneState};
@@ -295,6 +295,10 @@ impl Client {
             }
             let under = self.under.swap_remove(at);
             let outcome = ps.wait(under.token, Some(Duration::ZERO));
+            let mut told = vec![Outcome::Unknown; under.keys.len()];
+            if ps.key_outcomes(under.token, &mut told).is_err() {
+                common.history.violation(format!("request {} has ended and does not say how", under.number));
+            }
             if !mutated::<Sim>(Mutant::SlotNotReleased) && ps.revoke(under.token).is_err() {
                 common.history.violation(format!("request {} lost its token", under.number));
             }
@@ -308,7 +312,7 @@ impl Client {
                         common.history.violation(format!("request {} failed with {error}", under.number));
                     }
                     common.must_not_fail(under.number, &error);
-                    common.history.failed(under.number, error.outcome, failed_shards(&error.message));
+                    common.history.failed(under.number, error.outcome, told);
                 }
             }
         }
@@ -351,7 +355,7 @@ impl Client {
             }
             Err(error) => {
                 common.must_not_fail(number, &error);
-                common.history.failed(number, error.outcome, failed_shards(&error.message));
+                common.history.failed(number, error.outcome, Vec::new());
             }
         }
     }
@@ -378,14 +382,6 @@ fn options(common: &Common, incarnation: Incarnation) -> PsClientOptions {
         health_after: Duration::from_millis(settings.health_probe_after_ms),
         health_every: Duration::from_millis(settings.health_probe_interval_ms),
     }
-}
-
-/// The shards whose parts of a batch an error tells of; None: of the whole. The message is the only place where it says
-/// so.
-fn failed_shards(message: &str) -> Option<Vec<u32>> {
-    let (_, rest) = message.split_once("; of this batch, parts for shard")?;
-    let (numbers, _) = rest.trim_start_matches('s').split_once(" failed")?;
-    Some(numbers.split(',').filter_map(|number| number.trim().parse().ok()).collect())
 }
 
 impl Under {

@@ -27,15 +27,24 @@ pub(super) struct Asked {
     pub(super) kind: Kind,
     pub(super) keys: Vec<u64>,
     pub(super) end: Option<End>,
-    /// The shards whose parts failed, when not the whole did.
-    failed_shards: Option<Vec<u32>>,
+    /// What was told of each key when it failed; empty: of the whole.
+    outcomes: Vec<Outcome>,
 }
 
 impl Asked {
-    /// Whether what the end promised about an update is true: `applied` times to a key of this shard.
-    pub(super) fn promise_kept(&self, end: End, shard: u32, applied: u32) -> bool {
-        let told_of = self.failed_shards.as_ref().is_none_or(|shards| shards.contains(&shard));
-        end != End::Failed(Outcome::NotExecuted) || !told_of || applied == 0
+    /// Whether what was told of an update that failed is true: it was applied so many times to its key at this place.
+    pub(super) fn promise_kept(&self, end: End, place: usize, applied: u32) -> bool {
+        let End::Failed(whole) = end else { return true };
+        match self.outcomes.get(place).copied().unwrap_or(whole) {
+            Outcome::NotExecuted => applied == 0,
+            Outcome::Executed => applied == 1,
+            Outcome::Unknown => true,
+        }
+    }
+
+    /// A batch of which a key was executed, or may have been, was not called undone as a whole.
+    pub(super) fn whole_is_honest(&self, end: End) -> bool {
+        end != End::Failed(Outcome::NotExecuted) || self.outcomes.iter().all(|outcome| *outcome == Outcome::NotExecuted)
     }
 }
 
@@ -72,7 +81,7 @@ impl History {
     pub(super) fn ask(&self, kind: Kind, keys: &[u64]) -> u64 {
         let mut inner = lock(&self.0);
         let number = inner.asked.len() as u64 + 1;
-        inner.asked.insert(number, Asked { kind, keys: keys.to_vec(), end: None, failed_shards: None });
+        inner.asked.insert(number, Asked { kind, keys: keys.to_vec(), end: None, outcomes: Vec::new() });
         inner.hash = mix(inner.hash ^ number ^ (keys.len() as u64) << 32);
         number
     }
@@ -97,10 +106,10 @@ impl History {
         }
     }
 
-    /// A request failed, or its parts for some shards did.
-    pub(super) fn failed(&self, number: u64, outcome: Outcome, shards: Option<Vec<u32>>) {
+    /// A request failed, or some of its keys did.
+    pub(super) fn failed(&self, number: u64, outcome: Outcome, outcomes: Vec<Outcome>) {
         if let Some(asked) = lock(&self.0).asked.get_mut(&number) {
-            asked.failed_shards = shards;
+            asked.outcomes = outcomes;
         }
         self.end(number, End::Failed(outcome));
     }

@@ -414,10 +414,6 @@ impl World {
         self.wires.blocked = ways;
     }
 
-    pub(super) fn shard_of(&self, key: u64) -> u32 {
-        crate::ps::Router::new(crate::options::HashMethod::CityHash, self.plan.shards).shard_of(key)
-    }
-
     pub(super) fn steps(&self) -> u64 {
         self.steps
     }
