@@ -18,6 +18,7 @@ dice() { rolled=$(((RANDOM * 32768 + RANDOM) % $1)); }
 nap_ms() { sleep "$(($1 / 1000)).$(printf '%03d' $(($1 % 1000)))"; }
 
 launch_shard() {
+    : >"$folder/shard-$1.log"
     start_process "shard $1" "$folder/shard-$1.log" "$built/reclane_ps_server" --global_id="$1" --log_file=stderr \
         --server_rdma_threads=2 "${deployment[@]}" "${server_flags[@]}"
     shard_pids[$1]=$process_id
@@ -91,7 +92,8 @@ kill_shard() {
     printf '%s %s %s\n' "$1" "$killed" "$started" >>"$lives"
     dice 300
     nap_ms "$rolled"
-    mv "$folder/shard-$1.log" "$folder/shard-$1-until-$started.log"
+    cp "$folder/shard-$1.log" "$folder/shard-$1-until-$started.log"
+    : >"$folder/shard-$1.log"
     launch_shard "$1"
     await_shard "$1"
 }

@@ -12,6 +12,7 @@ use super::session::{Plane, State};
 use super::types::Peer;
 use crate::error::Status;
 use crate::ids::Incarnation;
+use crate::observe::{Level, events};
 use crate::time::Tick;
 use std::collections::VecDeque;
 
@@ -124,6 +125,22 @@ impl History {
     }
 }
 
+/// Who comes and goes is an event of the control plane's process.
+fn report(about: Peer, notice: &Notice) {
+    match notice {
+        Notice::MemberJoined { incarnation, .. } => {
+            crate::event!(Level::INFO, events::MEMBER_JOINED, member = %about, incarnation = %incarnation);
+        }
+        Notice::MemberLeft { incarnation, died: false, .. } => {
+            crate::event!(Level::INFO, events::MEMBER_LEFT, member = %about, incarnation = %incarnation, died = false);
+        }
+        Notice::MemberLeft { incarnation, died: true, .. } => {
+            crate::event!(Level::WARN, events::MEMBER_LEFT, member = %about, incarnation = %incarnation, died = true);
+        }
+        _ => {}
+    }
+}
+
 fn ms_since(now: Tick, then: Tick) -> u64 {
     now.since_ns(then) / 1_000_000
 }
@@ -131,6 +148,7 @@ fn ms_since(now: Tick, then: Tick) -> u64 {
 impl Plane {
     /// Keeps what everybody is told.
     pub(super) fn note(&mut self, about: Peer, notice: &Notice) {
+        report(about, notice);
         let what = match notice {
             Notice::MemberJoined { .. } => "joined",
             Notice::MemberLeft { died: false, .. } => "left",

@@ -1,6 +1,6 @@
 //! Runs one plan, and reads the history when it is over.
 
-use super::history::{Counts, Kind};
+use super::history::Counts;
 use super::plan::Plan;
 use super::world::World;
 use crate::error::Result;
@@ -109,7 +109,7 @@ fn requests(world: &World) {
             history.violation(format!("request {number} is not over long after the last one was sent"));
             continue;
         };
-        if asked.kind != Kind::Update {
+        if !asked.kind.writes() {
             continue;
         }
         if !asked.whole_is_honest(end) {
@@ -121,7 +121,8 @@ fn requests(world: &World) {
                 history.violation(format!("update {number} was applied {applied} times to key {key}, by two lives"));
             }
             if !asked.promise_kept(end, place, applied) {
-                history.violation(format!("update {number} failed and was applied {applied} times to key {key}: a lie"));
+                history
+                    .violation(format!("update {number} failed and was applied {applied} times to key {key}: a lie"));
             }
         }
     }

@@ -9,7 +9,19 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Get,
+    /// A GET whose rows the shard writes to a buffer of the client.
+    GetInto,
+    Put,
     Update,
+    /// INIT_TABLE.
+    Init,
+}
+
+impl Kind {
+    /// Whether it changes rows, and is applied once.
+    pub(super) fn writes(self) -> bool {
+        matches!(self, Kind::Put | Kind::Update)
+    }
 }
 
 /// How a request ended.
@@ -114,10 +126,10 @@ impl History {
         self.end(number, End::Failed(outcome));
     }
 
-    /// Whether such an update was sent.
+    /// Whether such a PUT or UPDATE was sent.
     pub(super) fn was_sent(&self, number: u64, key: u64) -> bool {
         let inner = lock(&self.0);
-        inner.asked.get(&number).is_some_and(|asked| asked.kind == Kind::Update && asked.keys.contains(&key))
+        inner.asked.get(&number).is_some_and(|asked| asked.kind.writes() && asked.keys.contains(&key))
     }
 
     /// All requests.

@@ -13,7 +13,7 @@ use super::request::{Borrowed, Local, Source};
 use super::turnstile::{Entry, Turnstile};
 use super::{Plan, PsClient, Token, busy, stale};
 use crate::error::{Error, Outcome, Result, Status};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Mutant, mutated};
 use crate::ids::TableTag;
 use crate::ps::routing::Partition;
 use crate::rpc::{AcquireError, Held, Turn};
@@ -436,7 +436,9 @@ impl<F: Fabric> PsClient<F> {
             None => Ok(()),
             Some(error) => {
                 let mut error = error.clone();
-                describe_parts(batch, &mut error);
+                if !mutated::<F>(Mutant::BatchCalledUndone) {
+                    describe_parts(batch, &mut error);
+                }
                 Err(error)
             }
         }
@@ -459,12 +461,7 @@ impl<F: Fabric> PsClient<F> {
     }
 
     /// Works on a batch that has ended.
-    pub(super) fn with_ended_batch<T>(
-        &self,
-        index: usize,
-        use_low: u64,
-        work: impl FnOnce(&Batch) -> T,
-    ) -> Result<T> {
+    pub(super) fn with_ended_batch<T>(&self, index: usize, use_low: u64, work: impl FnOnce(&Batch) -> T) -> Result<T> {
         let guard = self.batches.lock(index, use_low)?;
         let batch = guard.batch();
         if self.advance_batch(batch) { Ok(work(batch)) } else { Err(under_way()) }

@@ -5,7 +5,7 @@ use super::record::Stage;
 use super::token::Named;
 use super::{PsClient, Token, stale};
 use crate::error::{Error, Outcome, Result, Status};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Mutant, mutated};
 
 /// How the keys of one shard did in a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,7 +82,8 @@ impl<F: Fabric> PsClient<F> {
         }
         let (_, keys, _, outcome) = self.single_end(token)?;
         check_count(keys, outcomes.len())?;
-        outcomes.fill(outcome);
+        let mistaken = outcome == Outcome::Unknown && mutated::<F>(Mutant::DoubtCalledUndone);
+        outcomes.fill(if mistaken { Outcome::NotExecuted } else { outcome });
         Ok(())
     }
 
