@@ -2,9 +2,9 @@
 // the exact sum of what was acknowledged, and of any choice of what is in doubt.
 //
 // A shard that was killed has lost its rows, so what counts is what its present life executed. --lives names, in lines
-// of "shard killed_us started_us", the moment before each kill and one after it at which the old process was gone. What
-// ended before the first was the old life's, what began after the second is the new one's; between them it may be
-// either.
+// of "shard killed_us started_us served_us", the moment before each kill, one after it at which the old process was gone,
+// and one at which the new one served. What ended before the first was the old life's, what began after the second is
+// the new one's; between them it may be either. What began before the third may have been sent to the dead one.
 //
 // Exit status: 0 every row is right and nothing is in doubt without a kill, 1 one is not, or nothing could be read, 2
 // wrong flags.
@@ -41,6 +41,7 @@ constexpr std::size_t DOUBTFUL_MAX = 22;
 struct Life {
     std::int64_t killed_us = 0;
     std::int64_t started_us = 0;
+    std::int64_t served_us = 0;
 };
 
 /// What is known of one row.
@@ -72,7 +73,7 @@ std::map<std::uint32_t, std::vector<Life>> read_lives() {
     std::map<std::uint32_t, std::vector<Life>> lives;
     std::ifstream file(FLAGS_lives);
     std::uint32_t shard = 0;
-    for (Life life; file >> shard >> life.killed_us >> life.started_us;) {
+    for (Life life; file >> shard >> life.killed_us >> life.started_us >> life.served_us;) {
         lives[shard].push_back(life);
     }
     return lives;
@@ -140,7 +141,7 @@ private:
 
     bool killed_meanwhile(Lives::const_iterator life, const chaos::Sent& sent) const {
         const auto meanwhile = [&sent](const Life& one) {
-            return one.killed_us <= sent.ended_us && one.started_us >= sent.began_us;
+            return one.killed_us <= sent.ended_us && one.served_us >= sent.began_us;
         };
         return life != lives_.end() && std::any_of(life->second.begin(), life->second.end(), meanwhile);
     }

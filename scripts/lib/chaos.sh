@@ -85,17 +85,18 @@ await_trainers() {
 
 # kill_shard SHARD: its rows are gone; the file of lives says between which moments.
 kill_shard() {
-    local killed started
+    local killed started served
     now_us killed
     gone "${shard_pids[$1]}"
     now_us started
-    printf '%s %s %s\n' "$1" "$killed" "$started" >>"$lives"
     dice 300
     nap_ms "$rolled"
     cp "$folder/shard-$1.log" "$folder/shard-$1-until-$started.log"
     : >"$folder/shard-$1.log"
     launch_shard "$1"
     await_shard "$1"
+    now_us served
+    printf '%s %s %s %s\n' "$1" "$killed" "$started" "$served" >>"$lives"
 }
 
 stop_for_ms() {
@@ -163,7 +164,10 @@ run_seed() {
     choose_deployment "$shards" chaos
     deployment+=(--recovery_preset=resilient --fabric="$fabric")
     if [ "$fabric" = verbs ]; then
-        deployment+=(--rdma_device="$device" --qps_per_client_per_shard=2)
+        # A guest without KVM stands still for seconds: what is quick elsewhere would be silence here.
+        deployment+=(--rdma_device="$device" --qps_per_client_per_shard=2 --rdma_heartbeat_interval_ms=1000
+            --rdma_health_stale_ms=6000 --rdma_health_dead_ms=20000 --rdma_health_probe_timeout_ms=20000
+            --rdma_lane_rebuild_wait_ms=20000 --rdma_control_plane_timeout_ms=240000)
         patience=240
         trainer_flags+=(--patience_ms=240000)
     fi
