@@ -374,7 +374,7 @@ impl Client {
             false => vec![[0; DIM]; keys.len()],
         };
         let outcome = if kind == Kind::Init {
-            ps.submit_bytes(shard, Op::InitTable, &table_spec().encode_init(TABLE_TAG.0.into()))
+            ps.submit_bytes(shard, Op::InitTable, &table_spec().encode_init(TABLE_TAG.0))
         } else {
             // SAFETY: keys, rows and buffer move into `under` with their memory where it is, and stay until the request
             // is over.
