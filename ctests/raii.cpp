@@ -95,7 +95,8 @@ void requests(Client& client, std::uint32_t table) {
     CHECK(refused.status() == RECLANE_STATUS_INVALID_ARGUMENT && refused.error().message()[0] != '\0');
     CHECK(client.submit_update(table, keys, too_few).status() == RECLANE_STATUS_INVALID_ARGUMENT);
 
-    auto told = client.submit_update_flat(table, keys, rows);
+    const std::vector<float> nothing(rows.size());
+    auto told = client.submit_update_flat(table, keys, nothing);
     CHECK(told && told->wait().ok());
     std::array<std::uint8_t, 3> outcomes{};
     CHECK(told->key_outcomes(outcomes).ok());

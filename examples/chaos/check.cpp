@@ -2,9 +2,10 @@
 // the exact sum of what was acknowledged, and of any choice of what is in doubt.
 //
 // A shard that was killed has lost its rows, so what counts is what its present life executed. --lives names, in lines
-// of "shard killed_us started_us served_us", the moment before each kill, one after it at which the old process was gone,
-// and one at which the new one served. What ended before the first was the old life's, what began after the second is
-// the new one's; between them it may be either. What began before the third may have been sent to the dead one.
+// of "shard killed_us started_us served_us", the moment before each kill, one after it at which the old process was
+// gone, and one at which the new one served. What ended before the first was the old life's, what began after the
+// second is the new one's; between them it may be either. What began before the third may have been sent to the dead
+// one.
 //
 // Exit status: 0 every row is right and nothing is in doubt without a kill, 1 one is not, or nothing could be read, 2
 // wrong flags.

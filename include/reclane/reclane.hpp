@@ -676,8 +676,7 @@ public:
     // reclane_client_key_outcomes(): a reclane_outcome for each key, once the request has ended
     Result<void> key_outcomes(Span<std::uint8_t> outcomes) noexcept {
         Result<void> result;
-        result.settle(
-            reclane_client_key_outcomes(client_, token_, outcomes.data(), outcomes.size(), result.out()));
+        result.settle(reclane_client_key_outcomes(client_, token_, outcomes.data(), outcomes.size(), result.out()));
         return result;
     }
     // reclane_client_revoke(); the destructor does it otherwise
