@@ -85,11 +85,6 @@ if [ -x "$examples/reclane_train_mf" ] && [ -s "$data" ]; then
 else
     printf 'skipped: the demo on verbs: no trainer in %s or no data set; scripts/demo.sh --short brings both\n' "$examples"
 fi
-if [ -x "$examples/reclane_chaos_trainer" ] && [ -s "$data" ]; then
-    part chaos 400 env RECLANE_CHAOS_LOGS="$logs/chaos" scripts/chaos.sh --built "$examples" --data "$data" --fabric verbs \
-        --device "$first" --shards 2 --trainers 2 --seconds 30
-    grep -E '^ +ok: ' "$logs/chaos.log"
-fi
 if [ -x "$prefix/bin/reclane" ]; then
     part bench 240 "$prefix/bin/reclane" bench --fabric verbs --json
     cat "$logs/bench.log"
