@@ -117,7 +117,10 @@ static void fork_with_handles(reclane_client* client, reclane_options* options, 
 static void killed_server(reclane_client* client, uint32_t table, child* server) {
     reclane_error error = RECLANE_INIT(reclane_error);
     const uint64_t key = 3;
-    float row[DIM];
+    float row[DIM] = {1, 2, 3, 4};
+    reclane_request before = 0;
+    CHECK_OK(reclane_client_submit_update_flat(client, table, &key, 1, row, DIM, &before, &error));
+    CHECK_OK(reclane_client_wait(client, before, 0, &error));
     CHECK(kill(server->pid, SIGKILL) == 0);
     int status = 0;
     CHECK(waitpid(server->pid, &status, 0) == server->pid && WIFSIGNALED(status));
@@ -125,6 +128,16 @@ static void killed_server(reclane_client* client, uint32_t table, child* server)
     const reclane_class class_of = reclane_status_class(got);
     CHECK(got < 0 && (class_of == RECLANE_CLASS_LANE || class_of == RECLANE_CLASS_PEER));
     CHECK(error.shard == 0 && error.message[0] != '\0');
+
+    /* The one that was answered before the kill stays executed. */
+    reclane_shard_result result = RECLANE_INIT(reclane_shard_result);
+    uint8_t outcome = RECLANE_OUTCOME_UNKNOWN;
+    CHECK_OK(reclane_client_key_outcomes(client, before, &outcome, 1, &error));
+    CHECK(outcome == RECLANE_OUTCOME_EXECUTED);
+    CHECK_OK(reclane_client_shard_result(client, before, 0, &result, &error));
+    CHECK(result.status == RECLANE_STATUS_OK && result.key_count == 1 && result.executed_count == 1);
+    CHECK_OK(reclane_client_revoke(client, before, &error));
+    CHECK_OK(reclane_client_break_lane(client, 0, 0, &error));
 }
 
 int main(void) {

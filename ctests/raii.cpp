@@ -95,6 +95,24 @@ void requests(Client& client, std::uint32_t table) {
     CHECK(refused.status() == RECLANE_STATUS_INVALID_ARGUMENT && refused.error().message()[0] != '\0');
     CHECK(client.submit_update(table, keys, too_few).status() == RECLANE_STATUS_INVALID_ARGUMENT);
 
+    const std::vector<float> nothing(rows.size());
+    auto told = client.submit_update_flat(table, keys, nothing);
+    CHECK(told && told->wait().ok());
+    std::array<std::uint8_t, 3> outcomes{};
+    CHECK(told->key_outcomes(outcomes).ok());
+    CHECK(outcomes[0] == RECLANE_OUTCOME_EXECUTED && outcomes[1] == outcomes[0] && outcomes[2] == outcomes[0]);
+    CHECK(told->key_outcomes({outcomes.data(), 2}).status() == RECLANE_STATUS_BUFFER_TOO_SMALL);
+    std::uint64_t executed = 0;
+    for (std::uint32_t shard = 0; shard < client.stats()->num_shards; ++shard) {
+        const auto part = told->shard_result(shard);
+        CHECK(part.ok() && part->shard == shard && part->status == RECLANE_STATUS_OK);
+        CHECK(part->outcome == RECLANE_OUTCOME_EXECUTED && part->key_count == part->executed_count);
+        executed += part->executed_count;
+    }
+    CHECK(executed == keys.size());
+    CHECK(told->shard_result(99).status() == RECLANE_STATUS_INVALID_ARGUMENT);
+    CHECK(told->revoke().ok() && told->shard_result(0).status() == RECLANE_STATUS_STALE_TOKEN);
+
     auto in_place = client.submit_get_in_place(table, keys);
     CHECK(in_place && in_place->wait());
     const auto borrowed = in_place->borrow();
@@ -112,6 +130,7 @@ void requests(Client& client, std::uint32_t table) {
 }
 
 void reports(Client& client, Server& server) {
+    CHECK(client.break_lane(0, 99).status() == RECLANE_STATUS_INVALID_ARGUMENT);
     CHECK(client.lane(0, 1).ok() && client.lane(0, 99).status() == RECLANE_STATUS_INVALID_ARGUMENT);
     CHECK(client.shard_of(12).value() == 0 && client.stats()->num_shards == 1 && server.stats().ok());
     CHECK(client.barrier("cpp", 1, 1000).ok() && client.command(RECLANE_COMMAND_CLEAR).ok());

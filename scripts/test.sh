@@ -191,6 +191,8 @@ gate ctests-address sanitized_ctests
 gate examples build_examples
 gate examples-run scripts/test-examples.sh "$target/test-examples"
 gate demo-short scripts/demo.sh --short
+# On the ratings that the demo fetched; a long one is scripts/chaos.sh --seconds 20 --seeds 100.
+gate chaos-short scripts/chaos.sh --built "$target/test-examples" --seconds 10
 gate demo-checkpoint scripts/demo-checkpoint.sh --kills 3 --epochs 2
 # On this machine's RDMA devices, or on Soft-RoCE in guests.
 gate clippy-device-tests cargo clippy --locked --all-targets --features device-tests -- -D warnings

@@ -1,5 +1,5 @@
 //! What the documents say of the project is so: licences of all dependencies, the list of dependencies, the programs in
-//! the README, the version.
+//! the README, the version, the names of events.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -247,4 +247,34 @@ fn both_licences_are_here() {
     assert!(read("LICENSE-MIT").contains("Permission is hereby granted, free of charge"));
     assert!(read("LICENSE-APACHE").contains("Version 2.0, January 2004"));
     assert_eq!(env!("CARGO_PKG_LICENSE"), "MIT OR Apache-2.0");
+}
+
+/// All Rust sources below a folder, in one text.
+fn sources(folder: &std::path::Path) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() {
+            text.push_str(&sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("observe/events.rs") {
+            text.push_str(&std::fs::read_to_string(&path).unwrap());
+        }
+    }
+    text
+}
+
+#[test]
+fn every_name_of_an_event_is_reported_somewhere() {
+    let names = read("src/observe/events.rs");
+    let names: Vec<&str> =
+        names.lines().filter_map(|line| line.strip_prefix("pub const ")?.split(':').next()).collect();
+    assert!(names.len() > 40, "{} names", names.len());
+    let text = sources(&root().join("src"));
+    let reported: BTreeSet<&str> = text
+        .split("events::")
+        .skip(1)
+        .filter_map(|rest| rest.split(|c: char| !c.is_ascii_uppercase() && c != '_').next())
+        .collect();
+    let silent: Vec<_> = names.iter().filter(|name| !reported.contains(*name)).collect();
+    assert!(silent.is_empty(), "no code reports {silent:?}");
 }

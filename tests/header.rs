@@ -16,6 +16,7 @@ const NOUNS: &[&str] = &[
     "server",
     "client",
     "request",
+    "outcome",
     "buffer",
     "info",
     "health",

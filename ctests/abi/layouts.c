@@ -232,6 +232,15 @@ AT(reclane_lane_info, rebuildable, 32);
 AT(reclane_lane_info, attempts, 36);
 AT(reclane_lane_info, reason, 40);
 
+SIZE(reclane_shard_result, 40);
+AT(reclane_shard_result, struct_size, 0);
+AT(reclane_shard_result, shard, 4);
+AT(reclane_shard_result, status, 8);
+AT(reclane_shard_result, outcome, 12);
+AT(reclane_shard_result, key_count, 16);
+AT(reclane_shard_result, executed_count, 24);
+AT(reclane_shard_result, not_executed_count, 32);
+
 SIZE(reclane_health_info, 24);
 AT(reclane_health_info, struct_size, 0);
 AT(reclane_health_info, shard, 4);

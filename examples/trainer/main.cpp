@@ -67,6 +67,7 @@ trainer::TrainingOptions training_options() {
     options.model.regularisation = static_cast<float>(FLAGS_regularisation);
     options.model.bias_regularisation = static_cast<float>(FLAGS_bias_regularisation);
     options.model.seed = FLAGS_seed;
+    options.order_seed = FLAGS_seed + 1;
     options.learning_rate = static_cast<float>(FLAGS_learning_rate);
     options.learning_rate_decay = static_cast<float>(FLAGS_learning_rate_decay);
     options.epochs = FLAGS_epochs;

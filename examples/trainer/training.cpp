@@ -202,7 +202,7 @@ RunReport train(RowStore& store, const Ratings& ratings, const TrainingOptions& 
     }
     std::vector<std::uint32_t> order(ratings.train.size());
     std::iota(order.begin(), order.end(), 0U);
-    examples::Random random(options.model.seed + 1);
+    examples::Random random(options.order_seed);
     RunReport report{};
     float scale = 1.0F;
     const Position begin = to_position(options.position);

@@ -15,7 +15,8 @@ struct TrainingOptions {
     std::uint32_t epochs;
     std::uint32_t batch_size;
     std::uint32_t threads;
-    bool pipeline;  ///< user and item requests of a batch travel together
+    bool pipeline;             ///< user and item requests of a batch travel together
+    std::uint64_t order_seed;  ///< of the order of batches
     std::string table_prefix;
     std::uint32_t keep_every;  ///< batches between two copies that the store keeps; 0: none
     std::string position;      ///< where a kept copy was made: training goes on from there. Empty: from the beginning

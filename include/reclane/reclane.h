@@ -823,6 +823,24 @@ typedef struct reclane_state {
 /* Names one submitted request of one client. Never 0. */
 typedef uint64_t reclane_request;
 
+/* How the keys of one shard did in one request. Set struct_size = sizeof(reclane_shard_result) before the call. */
+typedef struct reclane_shard_result {
+  /* sizeof(reclane_shard_result), set by the caller. */
+  uint32_t struct_size;
+  /* The shard. */
+  uint32_t shard;
+  /* How its part that failed first did, a reclane_status; RECLANE_STATUS_OK when none failed. */
+  int32_t status;
+  /* Of its keys together, a reclane_outcome: RECLANE_OUTCOME_UNKNOWN also when some were executed and some were not. */
+  uint32_t outcome;
+  /* Keys of the request that belong to this shard. */
+  uint64_t key_count;
+  /* Keys of these that were executed. */
+  uint64_t executed_count;
+  /* Keys of these that were certainly not executed. The rest is in doubt. */
+  uint64_t not_executed_count;
+} reclane_shard_result;
+
 /* What one lane is doing. Set struct_size = sizeof(reclane_lane_info) before the call. */
 typedef struct reclane_lane_info {
   /* sizeof(reclane_lane_info), set by the caller. */
@@ -1763,6 +1781,25 @@ reclane_status reclane_client_shard_of(const struct reclane_client *client,
                                        uint32_t *shard,
                                        struct reclane_error *error);
 
+/* Takes a lane out of use, as a failed completion would: its queue pair goes to ERR. For maintenance, and for tests of what
+ * depends on this library. Requests under way on it fail, or are sent again with request-retry=exactly-once; the lane
+ * comes back where rdma-lane-rebuild-enabled is on.
+ *
+ * client  from reclane_client_open().
+ * shard   the shard it leads to, 0..num_shards - 1.
+ * lane    its number, 0..qps-per-client-per-shard - 1.
+ * error   may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  there is no such shard or lane
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: any.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_break_lane(struct reclane_client *client,
+                                         uint32_t shard,
+                                         uint32_t lane,
+                                         struct reclane_error *error);
+
 /* ----------------------------------------------------------------------------------------------------
  * Request: one GET, PUT, UPDATE or UPDATE_FLAT.
  *
@@ -2107,6 +2144,60 @@ reclane_status reclane_client_borrow(struct reclane_client *client,
 reclane_status reclane_client_revoke(struct reclane_client *client,
                                      reclane_request request,
                                      struct reclane_error *error);
+
+/* ----------------------------------------------------------------------------------------------------
+ * Outcome: how a request that has ended did, shard by shard and key by key.
+ *
+ * A request whose keys belong to several shards, or do not fit one slot, travels in parts, and each part has an end of its
+ * own. After reclane_client_wait() has failed, and before reclane_client_revoke(), these calls tell which keys were
+ * executed, which were certainly not, and which are in doubt: only the second kind may be sent again without counting
+ * twice. With request-retry=exactly-once few are ever in doubt: those of a shard whose process has ended.
+ */
+
+/* Tells how the keys of one shard did.
+ *
+ * client   from reclane_client_open().
+ * request  from a submit call of this client, ended and not revoked.
+ * shard    0..num_shards - 1.
+ * result   receives the report; struct_size must be set.
+ * error    may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_INVALID_ARGUMENT  there is no such shard
+ * RECLANE_STATUS_WRONG_STATE       the request is still under way
+ * RECLANE_STATUS_STALE_TOKEN       it was revoked
+ * RECLANE_STATUS_BUSY              another thread is working on it
+ * RECLANE_STATUS_STRUCT_SIZE       result or error has a size that cannot be
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _BUG  as their names say
+ * Threads: one at a time per request.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_shard_result(struct reclane_client *client,
+                                           reclane_request request,
+                                           uint32_t shard,
+                                           struct reclane_shard_result *result,
+                                           struct reclane_error *error);
+
+/* Tells how each key did.
+ *
+ * client     from reclane_client_open().
+ * request    from a submit call of this client, ended and not revoked.
+ * outcomes   receives key_count values of reclane_outcome, one byte each, in the order of the request's keys.
+ * key_count  the request's.
+ * error      may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_BUFFER_TOO_SMALL  the request has not key_count keys
+ * RECLANE_STATUS_WRONG_STATE       the request is still under way
+ * RECLANE_STATUS_STALE_TOKEN       it was revoked
+ * RECLANE_STATUS_BUSY              another thread is working on it
+ * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+ * Threads: one at a time per request.  Blocks: never.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_key_outcomes(struct reclane_client *client,
+                                           reclane_request request,
+                                           uint8_t *outcomes,
+                                           size_t key_count,
+                                           struct reclane_error *error);
 
 /* ----------------------------------------------------------------------------------------------------
  * Buffer: memory of the library that the fabric can reach without a copy.

@@ -775,6 +775,19 @@ public:
         result.settle(reclane_client_borrow(client_, token_, &rows.rows, &rows.ready, &rows.total, result.out()));
         return result;
     }
+    // reclane_client_shard_result(): how the keys of one shard did, once the request has ended
+    Result<reclane_shard_result> shard_result(std::uint32_t shard) noexcept {
+        Result<reclane_shard_result> result;
+        result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_shard_result));
+        result.settle(reclane_client_shard_result(client_, token_, shard, &result.place(), result.out()));
+        return result;
+    }
+    // reclane_client_key_outcomes(): a reclane_outcome for each key, once the request has ended
+    Result<void> key_outcomes(Span<std::uint8_t> outcomes) noexcept {
+        Result<void> result;
+        result.settle(reclane_client_key_outcomes(client_, token_, outcomes.data(), outcomes.size(), result.out()));
+        return result;
+    }
     // reclane_client_revoke(); the destructor does it otherwise
     Result<void> revoke() noexcept {
         Result<void> result;
@@ -1198,6 +1211,12 @@ public:
         Result<reclane_lane_info> result;
         result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_lane_info));
         result.settle(reclane_client_lane(raw(), shard, lane, &result.place(), result.out()));
+        return result;
+    }
+    // reclane_client_break_lane()
+    Result<void> break_lane(std::uint32_t shard, std::uint32_t lane) noexcept {
+        Result<void> result;
+        result.settle(reclane_client_break_lane(raw(), shard, lane, result.out()));
         return result;
     }
     // reclane_client_health()

@@ -272,3 +272,31 @@ pub unsafe extern "C" fn reclane_client_shard_of(
     // SAFETY: the caller vouches for the handle and `error`.
     unsafe { guard::with(client, error, body) }
 }
+
+/// Takes a lane out of use, as a failed completion would: its queue pair goes to ERR. For maintenance, and for tests of what
+/// depends on this library. Requests under way on it fail, or are sent again with request-retry=exactly-once; the lane
+/// comes back where rdma-lane-rebuild-enabled is on.
+///
+/// client  from reclane_client_open().
+/// shard   the shard it leads to, 0..num_shards - 1.
+/// lane    its number, 0..qps-per-client-per-shard - 1.
+/// error   may be NULL; filled on failure only.
+///
+/// RECLANE_STATUS_INVALID_ARGUMENT  there is no such shard or lane
+/// RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
+/// Threads: any.  Blocks: never.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn reclane_client_break_lane(
+    client: *mut reclane_client,
+    shard: u32,
+    lane: u32,
+    error: *mut reclane_error,
+) -> Status {
+    let body = |client: &Client| {
+        client.break_lane(shard, lane)?;
+        Ok(Status::Ok)
+    };
+    // SAFETY: the caller vouches for the handle and `error`.
+    unsafe { guard::with(client.cast_const(), error, body) }
+}

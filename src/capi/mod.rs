@@ -29,6 +29,7 @@ mod info;
 mod metrics;
 mod operation;
 mod options;
+mod outcome;
 mod profile;
 mod rank;
 mod rank_checkpoint;

@@ -13,6 +13,7 @@ use super::types::Peer;
 use crate::error::Status;
 use crate::ids::Incarnation;
 use crate::observe::recent::{RECENT_MAX, RECENT_TEXT_BYTES_MAX, Recent};
+use crate::observe::{Level, events};
 use crate::time::Tick;
 
 /// Who looks.
@@ -118,6 +119,22 @@ pub struct Overview {
     pub events: Vec<Happened>,
 }
 
+/// Who comes and goes is an event of the control plane's process.
+fn report(about: Peer, notice: &Notice) {
+    match notice {
+        Notice::MemberJoined { incarnation, .. } => {
+            crate::event!(Level::INFO, events::MEMBER_JOINED, member = %about, incarnation = %incarnation);
+        }
+        Notice::MemberLeft { incarnation, died: false, .. } => {
+            crate::event!(Level::INFO, events::MEMBER_LEFT, member = %about, incarnation = %incarnation, died = false);
+        }
+        Notice::MemberLeft { incarnation, died: true, .. } => {
+            crate::event!(Level::WARN, events::MEMBER_LEFT, member = %about, incarnation = %incarnation, died = true);
+        }
+        _ => {}
+    }
+}
+
 fn ms_since(now: Tick, then: Tick) -> u64 {
     now.since_ns(then) / 1_000_000
 }
@@ -125,6 +142,7 @@ fn ms_since(now: Tick, then: Tick) -> u64 {
 impl Plane {
     /// Keeps what everybody is told.
     pub(super) fn note(&mut self, about: Peer, notice: &Notice) {
+        report(about, notice);
         let what = match notice {
             Notice::MemberJoined { .. } => "joined",
             Notice::MemberLeft { died: false, .. } => "left",

@@ -38,7 +38,7 @@ pub use crate::checkpoint::{Advice, Cost, advise};
 pub use crate::control::{Health, HealthReport};
 pub use crate::lane::LaneState;
 pub use crate::memory::{Entry, Executed, HoldId, Kind, Known, LaneFacts, Operation, RegionFacts};
-pub use crate::ps::client::{Borrowed, Token};
+pub use crate::ps::client::{Borrowed, ShardResult, Token};
 
 use crate::control::{Identity, Secret};
 use crate::error::{Error, Result, Status};

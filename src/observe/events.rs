@@ -19,33 +19,15 @@ pub const GET_PAYLOAD_DROPPED_STALE: &str = "get_payload_dropped_stale";
 
 /// The fabric is open.
 pub const FABRIC_READY: &str = "fabric_ready";
-/// Lanes to or from a peer are connected; `scheme` is the commit scheme they use.
-pub const LANES_READY: &str = "lanes_ready";
-/// The table's memory is registered, so rows can be sent from it directly.
-pub const VALUE_REGION_REGISTERED: &str = "value_region_registered";
-/// It is not, so rows are copied.
-pub const VALUE_REGION_UNAVAILABLE: &str = "value_region_unavailable";
-/// GET workers run.
-pub const GET_PAYLOAD_WORKERS_STARTED: &str = "get_payload_workers_started";
-/// A poll thread runs.
-pub const POLLING_THREAD_READY: &str = "polling_thread_ready";
 /// A server told the control plane that it is ready.
 pub const SERVER_READY_PUBLISHED: &str = "server_ready_published";
-/// The control plane listens.
-pub const LISTENING: &str = "listening";
 /// A server or client shuts down.
 pub const SHUTDOWN: &str = "shutdown";
-/// A request was malformed and was answered with its status.
-pub const INVALID_DESCRIPTOR: &str = "invalid_descriptor";
-/// A request was meant for another shard.
-pub const WRONG_SHARD: &str = "wrong_shard";
 
 /// A member of the deployment joined.
 pub const MEMBER_JOINED: &str = "member_joined";
 /// A member left or died; `died` says which.
 pub const MEMBER_LEFT: &str = "member_left";
-/// A member was refused; `reason` says why.
-pub const MEMBER_REFUSED: &str = "member_refused";
 /// The control plane cannot be reached; data traffic goes on.
 pub const CONTROL_PLANE_LOST: &str = "control_plane_lost";
 /// The control plane is back.

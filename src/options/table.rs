@@ -207,7 +207,7 @@ option_table! {
     health_push: bool = Spec::new("rdma-health-push", "false", Kind::Flag).client();
     /// Time after which a lane without a request under way is probed. 0: never.
     lane_probe_idle_ms: u64 = Spec::milliseconds("rdma-lane-probe-idle-ms", "0", 0).client();
-    /// How often a waiting request looks for completions with errors. 0: never.
+    /// Accepted for configurations that have it, without effect: a waiting request looks for failed completions at each slow look, microseconds apart, which is sooner than any interval.
     cq_harvest_interval_ms: u64 = Spec::milliseconds("rdma-cq-harvest-interval-ms", "50", 0).client();
 
     /// Whether a dirty lane is connected anew. Both ends must have it on.

@@ -76,6 +76,8 @@ impl<F: Fabric, R> Channel<F, R> {
         unsafe {
             core::ptr::copy_nonoverlapping(before.1, own.places.request_payload, header.payload_bytes as usize);
         }
+        let renewed = RequestHeader { sequence: RequestHeader::identity(held.index, held.use_count + 1), ..header };
+        let header = if mutated::<F>(Mutant::RepetitionHasNewIdentity) { renewed } else { header };
         match self.commit(own, header) {
             Ok(()) => Resend::Sent,
             Err(failure) => {

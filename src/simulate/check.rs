@@ -1,6 +1,6 @@
 //! Runs one plan, and reads the history when it is over.
 
-use super::history::{Counts, Kind};
+use super::history::Counts;
 use super::plan::Plan;
 use super::world::World;
 use crate::error::Result;
@@ -109,16 +109,20 @@ fn requests(world: &World) {
             history.violation(format!("request {number} is not over long after the last one was sent"));
             continue;
         };
-        if asked.kind != Kind::Update {
+        if !asked.kind.writes() {
             continue;
         }
-        for key in &asked.keys {
+        if !asked.whole_is_honest(end) {
+            history.violation(format!("update {number} failed as not executed, and not all of its keys did"));
+        }
+        for (place, key) in asked.keys.iter().enumerate() {
             let applied = world.ledgers.iter().map(|ledger| ledger.applied(number, *key)).sum();
             if applied > 1 {
                 history.violation(format!("update {number} was applied {applied} times to key {key}, by two lives"));
             }
-            if !asked.promise_kept(end, world.shard_of(*key), applied) {
-                history.violation(format!("update {number} failed as not executed, and was applied to key {key}"));
+            if !asked.promise_kept(end, place, applied) {
+                history
+                    .violation(format!("update {number} failed and was applied {applied} times to key {key}: a lie"));
             }
         }
     }

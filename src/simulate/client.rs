@@ -2,14 +2,15 @@
 
 use super::history::{End, History, Kind};
 use super::join::{self, Care};
-use super::ledger::{DIM, Ledger, ROW_BYTES, Row, read_row, row};
+use super::ledger::{DIM, Ledger, ROW_BYTES, Row, TABLE_TAG, read_row, row, table_spec};
 use super::member::Membership;
 use super::wires::Wires;
 use crate::control::{Event, Health, Peer};
 use crate::engine::client::mend::policy;
 use crate::engine::client::offered::{Met, Offered};
-use crate::error::{Error, Status};
+use crate::error::{Error, Outcome, Status};
 use crate::fabric::sim::{Mutant, Rng, Sim, SimRegion, mutated};
+use crate::fabric::{Access, Fabric, Qp, Region};
 use crate::ids::{Incarnation, ShardId, TableTag};
 use crate::lane::{DirtyReason, LaneState};
 use crate::options::{HashMethod, RequestRetry, Settings};
@@ -17,6 +18,7 @@ use crate::ps::client::{PsClient, PsClientOptions, Request, Rows, Target, Token}
 use crate::ps::routing::Router;
 use crate::rpc::{Bell, Channel, PacePolicy};
 use crate::sync::Arc;
+use crate::wire::Op;
 use core::time::Duration;
 
 /// A request under way. What it points to stays where it is until it is over.
@@ -27,6 +29,8 @@ struct Under {
     token: Token,
     keys: Vec<u64>,
     rows: Vec<Row>,
+    /// Where the shard writes the rows of a `GetInto`.
+    buffer: Option<SimRegion>,
     /// Of each key: the life of its shard, and the updates that were acknowledged before.
     floor: Vec<(u32, u32)>,
     began: u64,
@@ -93,6 +97,10 @@ pub(super) struct Client {
     under: Vec<Under>,
     stage: Stage,
     depth: usize,
+    /// All buffers: a rebuilt lane's peer must reach them too.
+    buffers: Vec<SimRegion>,
+    /// Those of them that no request has, or may still be written to by a late shard.
+    free: Vec<SimRegion>,
     /// Last, so that lanes go before the fabric that made them.
     pub(super) fabric: Sim,
 }
@@ -103,7 +111,15 @@ const KEYS_MAX: u64 = 5;
 
 impl Client {
     pub(super) fn new(fabric: Sim, member: Membership, depth: usize) -> Client {
-        Client { member, under: Vec::new(), stage: Stage::Joining { asked: false }, depth, fabric }
+        Client {
+            member,
+            under: Vec::new(),
+            stage: Stage::Joining { asked: false },
+            depth,
+            buffers: Vec::new(),
+            free: Vec::new(),
+            fabric,
+        }
     }
 
     pub(super) fn ps(&self) -> Option<&PsClient<Sim>> {
@@ -199,7 +215,7 @@ impl Client {
                 all.for_each(|shard| join::fail(ps, ShardId(shard), report.incarnation, DirtyReason::NodeVerdict));
             }
         }
-        let offers = care.step(&self.fabric, ps);
+        let offers = care.step(&self.fabric, ps, &self.buffers);
         join::publish(&mut self.member, now, offers, wires);
     }
 
@@ -207,7 +223,10 @@ impl Client {
         let shards = common.settings.num_shards;
         match &mut self.stage {
             Stage::Joining { asked } => {
-                if !self.member.is_joined() {
+                if self.member.is_refused {
+                    // A shard is leaving: opening a client fails then.
+                    self.stage = Stage::Failed;
+                } else if !self.member.is_joined() {
                     *asked = false;
                 } else if !*asked {
                     *asked = true;
@@ -298,14 +317,23 @@ impl Client {
                 at += 1;
                 continue;
             }
-            let under = self.under.swap_remove(at);
+            let mut under = self.under.swap_remove(at);
             let outcome = ps.wait(under.token, Some(Duration::ZERO));
+            let mut told = vec![Outcome::Unknown; under.keys.len()];
+            if ps.key_outcomes(under.token, &mut told).is_err() {
+                common.history.violation(format!("request {} has ended and does not say how", under.number));
+            }
+            let tag = ps.aux_of(under.token);
             if !mutated::<Sim>(Mutant::SlotNotReleased) && ps.revoke(under.token).is_err() {
                 common.history.violation(format!("request {} lost its token", under.number));
             }
             match outcome {
                 Ok(()) => {
-                    under.check(common);
+                    if let Some(buffer) = under.buffer.take() {
+                        under.read_buffer(&buffer);
+                        self.free.push(buffer);
+                    }
+                    under.check(tag, common);
                     common.history.end(under.number, End::Acknowledged);
                 }
                 Err(error) => {
@@ -313,7 +341,7 @@ impl Client {
                         common.history.violation(format!("request {} failed with {error}", under.number));
                     }
                     common.must_not_fail(under.number, &error);
-                    common.history.failed(under.number, error.outcome, failed_shards(&error.message));
+                    common.history.failed(under.number, error.outcome, told);
                 }
             }
         }
@@ -321,44 +349,67 @@ impl Client {
 
     fn ask(&mut self, now: u64, rng: &mut Rng, common: &Common) {
         let Stage::Running { ps, .. } = &self.stage else { return };
-        let count = rng.between(1, KEYS_MAX);
-        let mut keys: Vec<u64> = (0..count).map(|_| rng.below(common.keys)).collect();
+        let kind = match rng.below(40) {
+            0..16 => Kind::Get,
+            16..20 => Kind::GetInto,
+            20..25 => Kind::Put,
+            25..39 => Kind::Update,
+            _ => Kind::Init,
+        };
+        let mut keys: Vec<u64> = (0..rng.between(1, KEYS_MAX)).map(|_| rng.below(common.keys)).collect();
         keys.sort_unstable();
         keys.dedup();
-        let kind = if rng.chance(500_000) { Kind::Get } else { Kind::Update };
-        let flat = rng.chance(500_000);
+        let shard = rng.index(ps.channels().len());
+        if kind == Kind::Init {
+            keys.clear();
+        }
+        let buffer = (kind == Kind::GetInto).then(|| self.take_buffer()).flatten();
+        let Stage::Running { ps, .. } = &self.stage else { return };
         let number = common.history.ask(kind, &keys);
-        let floor = keys
+        let life = |shard: usize| common.ledgers[shard].life;
+        let mut floor: Vec<(u32, u32)> = keys
             .iter()
-            .map(|key| {
-                let ledger = &common.ledgers[ps.shard_of(*key) as usize];
-                (ledger.life, common.acknowledged.get(key).copied().unwrap_or(0))
-            })
+            .map(|key| (life(ps.shard_of(*key) as usize), common.acknowledged.get(key).copied().unwrap_or(0)))
             .collect();
-        let mut rows: Vec<Row> = match kind {
-            Kind::Get => vec![[0; DIM]; keys.len()],
-            Kind::Update => keys.iter().map(|key| row(number, *key)).collect(),
+        if kind == Kind::Init {
+            floor.push((life(shard), shard as u32));
+        }
+        let mut rows: Vec<Row> = match kind.writes() {
+            true => keys.iter().map(|key| row(number, *key)).collect(),
+            false => vec![[0; DIM]; keys.len()],
         };
-        let table = TableTag(0);
-        let memory: Rows<'_, SimRegion> = Rows::Flat { rows: rows.as_ptr().cast(), count: rows.len() * DIM };
-        let request = match kind {
-            Kind::Get => {
-                let target = Target::Memory { rows: rows.as_mut_ptr().cast(), capacity: rows.len() * DIM };
-                Request::Get { table, keys: &keys, target }
-            }
-            Kind::Update if flat => Request::UpdateFlat { table, keys: &keys, gradients: memory },
-            Kind::Update => Request::Update { table, keys: &keys, gradients: memory },
+        let outcome = if kind == Kind::Init {
+            ps.submit_bytes(shard, Op::InitTable, &table_spec().encode_init(TABLE_TAG.0))
+        } else {
+            // SAFETY: keys, rows and buffer move into `under` with their memory where it is, and stay until the request
+            // is over.
+            unsafe { submit(ps, kind, rng.chance(500_000), &keys, &mut rows, buffer.as_ref()) }
         };
-        // SAFETY: keys and rows move into `under` with their buffers where they are, and stay until the request is over.
-        match unsafe { ps.submit(&request) } {
+        match outcome {
             Ok(token) => {
-                self.under.push(Under { number, kind, token, keys, rows, floor, began: now, stopped: 0 });
+                self.under.push(Under { number, kind, token, keys, rows, buffer, floor, began: now, stopped: 0 });
             }
             Err(error) => {
+                self.free.extend(buffer);
                 common.must_not_fail(number, &error);
-                common.history.failed(number, error.outcome, failed_shards(&error.message));
+                common.history.failed(number, error.outcome, Vec::new());
             }
         }
+    }
+
+    /// A buffer that every shard can reach. One of a request that failed is not taken again: a late shard may write there.
+    fn take_buffer(&mut self) -> Option<SimRegion> {
+        if let Some(free) = self.free.pop() {
+            return Some(free);
+        }
+        let Stage::Running { ps, .. } = &self.stage else { return None };
+        let region = self.fabric.allocate(KEYS_MAX as usize * ROW_BYTES, Access::ALL).ok()?;
+        for lane in ps.channels().iter().flat_map(Channel::lanes) {
+            // One that is down gets it when it is rebuilt.
+            let _ = lane.connection().parts().qp.expose(&region, Duration::ZERO);
+        }
+        self.buffers.push(region.clone());
+        Some(region)
     }
 
     /// Lanes that carry requests, and all.
@@ -367,6 +418,32 @@ impl Client {
         let lanes = || ps.channels().iter().flat_map(Channel::lanes);
         (lanes().filter(|lane| lane.state() == LaneState::Active).count(), lanes().count())
     }
+}
+
+/// # Safety
+/// Keys, rows and buffer stay where they are until the request is over.
+unsafe fn submit(
+    ps: &PsClient<Sim>,
+    kind: Kind,
+    flat: bool,
+    keys: &[u64],
+    rows: &mut [Row],
+    buffer: Option<&SimRegion>,
+) -> crate::error::Result<Token> {
+    let table = TableTag(0);
+    let floats = rows.len() * DIM;
+    let memory: Rows<'_, SimRegion> = Rows::Flat { rows: rows.as_ptr().cast(), count: floats };
+    let request = match (kind, buffer) {
+        (Kind::Put, _) => Request::Put { table, keys, rows: memory },
+        (Kind::Update, _) if flat => Request::UpdateFlat { table, keys, gradients: memory },
+        (Kind::Update, _) => Request::Update { table, keys, gradients: memory },
+        (_, Some(region)) => Request::Get { table, keys, target: Target::Buffer { region, offset_bytes: 0 } },
+        (_, None) => {
+            Request::Get { table, keys, target: Target::Memory { rows: rows.as_mut_ptr().cast(), capacity: floats } }
+        }
+    };
+    // SAFETY: as the caller vouches.
+    unsafe { ps.submit(&request) }
 }
 
 fn options(common: &Common, incarnation: Incarnation) -> PsClientOptions {
@@ -385,23 +462,31 @@ fn options(common: &Common, incarnation: Incarnation) -> PsClientOptions {
     }
 }
 
-/// The shards whose parts of a batch an error tells of; None: of the whole. The message is the only place where it says
-/// so.
-fn failed_shards(message: &str) -> Option<Vec<u32>> {
-    let (_, rest) = message.split_once("; of this batch, parts for shard")?;
-    let (numbers, _) = rest.trim_start_matches('s').split_once(" failed")?;
-    Some(numbers.split(',').filter_map(|number| number.trim().parse().ok()).collect())
-}
-
 impl Under {
+    /// Takes the rows out of the buffer that they were written to.
+    fn read_buffer(&mut self, buffer: &SimRegion) {
+        for (index, row) in self.rows.iter_mut().enumerate() {
+            // SAFETY: the buffer has room for a row of each key; the simulated devices stand still meanwhile.
+            *row = unsafe { buffer.base().as_ptr().add(index * ROW_BYTES).cast::<Row>().read_unaligned() };
+        }
+    }
+
     /// An acknowledged request must have happened, and must say what is so.
-    fn check(&self, common: &mut Common) {
+    fn check(&self, tag: u32, common: &mut Common) {
+        if self.kind == Kind::Init {
+            for (life, shard) in &self.floor {
+                let ledger = &common.ledgers[*shard as usize];
+                if tag != u32::from(TABLE_TAG.0) || (ledger.life == *life && ledger.tables() == 0) {
+                    common.history.violation(format!("INIT_TABLE {} was acknowledged and not done", self.number));
+                }
+            }
+        }
         const { assert!(ROW_BYTES == size_of::<Row>()) };
         let router = Router::new(HashMethod::CityHash, common.settings.num_shards);
         for ((key, found), (life, floor)) in self.keys.iter().zip(&self.rows).zip(&self.floor) {
             let ledger = &common.ledgers[router.shard_of(*key) as usize];
             let number = self.number;
-            if self.kind == Kind::Update {
+            if self.kind.writes() {
                 if ledger.life == *life {
                     if ledger.applied(number, *key) != 1 {
                         let what = format!("update {number} was acknowledged, and applied to key {key} not once");

@@ -9,7 +9,19 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Get,
+    /// A GET whose rows the shard writes to a buffer of the client.
+    GetInto,
+    Put,
     Update,
+    /// INIT_TABLE.
+    Init,
+}
+
+impl Kind {
+    /// Whether it changes rows, and is applied once.
+    pub(super) fn writes(self) -> bool {
+        matches!(self, Kind::Put | Kind::Update)
+    }
 }
 
 /// How a request ended.
@@ -27,15 +39,30 @@ pub(super) struct Asked {
     pub(super) kind: Kind,
     pub(super) keys: Vec<u64>,
     pub(super) end: Option<End>,
-    /// The shards whose parts failed, when not the whole did.
-    failed_shards: Option<Vec<u32>>,
+    /// What was told of each key when it failed; empty: of the whole.
+    outcomes: Vec<Outcome>,
 }
 
 impl Asked {
-    /// Whether what the end promised about an update is true: `applied` times to a key of this shard.
-    pub(super) fn promise_kept(&self, end: End, shard: u32, applied: u32) -> bool {
-        let told_of = self.failed_shards.as_ref().is_none_or(|shards| shards.contains(&shard));
-        end != End::Failed(Outcome::NotExecuted) || !told_of || applied == 0
+    /// Whether what was told of an update that failed is true: it was applied so many times to its key at this place.
+    pub(super) fn promise_kept(&self, end: End, place: usize, applied: u32) -> bool {
+        let End::Failed(whole) = end else { return true };
+        match self.outcomes.get(place).copied().unwrap_or(whole) {
+            Outcome::NotExecuted => applied == 0,
+            Outcome::Executed => applied == 1,
+            Outcome::Unknown => true,
+        }
+    }
+
+    /// Whether it was told of this update that it was not applied to its key at this place.
+    pub(super) fn is_called_undone(&self, end: End, place: usize) -> bool {
+        let End::Failed(whole) = end else { return false };
+        self.outcomes.get(place).copied().unwrap_or(whole) == Outcome::NotExecuted
+    }
+
+    /// A batch of which a key was executed, or may have been, was not called undone as a whole.
+    pub(super) fn whole_is_honest(&self, end: End) -> bool {
+        end != End::Failed(Outcome::NotExecuted) || self.outcomes.iter().all(|outcome| *outcome == Outcome::NotExecuted)
     }
 }
 
@@ -72,7 +99,7 @@ impl History {
     pub(super) fn ask(&self, kind: Kind, keys: &[u64]) -> u64 {
         let mut inner = lock(&self.0);
         let number = inner.asked.len() as u64 + 1;
-        inner.asked.insert(number, Asked { kind, keys: keys.to_vec(), end: None, failed_shards: None });
+        inner.asked.insert(number, Asked { kind, keys: keys.to_vec(), end: None, outcomes: Vec::new() });
         inner.hash = mix(inner.hash ^ number ^ (keys.len() as u64) << 32);
         number
     }
@@ -97,18 +124,18 @@ impl History {
         }
     }
 
-    /// A request failed, or its parts for some shards did.
-    pub(super) fn failed(&self, number: u64, outcome: Outcome, shards: Option<Vec<u32>>) {
+    /// A request failed, or some of its keys did.
+    pub(super) fn failed(&self, number: u64, outcome: Outcome, outcomes: Vec<Outcome>) {
         if let Some(asked) = lock(&self.0).asked.get_mut(&number) {
-            asked.failed_shards = shards;
+            asked.outcomes = outcomes;
         }
         self.end(number, End::Failed(outcome));
     }
 
-    /// Whether such an update was sent.
+    /// Whether such a PUT or UPDATE was sent.
     pub(super) fn was_sent(&self, number: u64, key: u64) -> bool {
         let inner = lock(&self.0);
-        inner.asked.get(&number).is_some_and(|asked| asked.kind == Kind::Update && asked.keys.contains(&key))
+        inner.asked.get(&number).is_some_and(|asked| asked.kind.writes() && asked.keys.contains(&key))
     }
 
     /// How many requests there were: the number of the last one.

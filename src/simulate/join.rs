@@ -9,7 +9,7 @@ use crate::engine::connect::{Completions, EndOf, decode_offer, geometry};
 use crate::engine::server::guests::GuestLanes;
 use crate::engine::server::respond;
 use crate::error::{Error, Result, Status};
-use crate::fabric::sim::{Sim, SimCq};
+use crate::fabric::sim::{Sim, SimCq, SimRegion};
 use crate::ids::{ClientId, Incarnation, ShardId};
 use crate::lane::{DirtyReason, LaneOffer};
 use crate::options::Settings;
@@ -102,9 +102,9 @@ impl Care {
     }
 
     /// One step of the thread that looks after lanes. What is to be published, by shard.
-    pub(super) fn step(&mut self, fabric: &Sim, ps: &PsClient<Sim>) -> Vec<(u32, Vec<u8>)> {
+    pub(super) fn step(&mut self, fabric: &Sim, ps: &PsClient<Sim>, buffers: &[SimRegion]) -> Vec<(u32, Vec<u8>)> {
         if self.enabled {
-            self.mender.step(now(), fabric, &self.board, ps.channels(), &[]);
+            self.mender.step(now(), fabric, &self.board, ps.channels(), buffers);
         }
         self.board.published.take()
     }

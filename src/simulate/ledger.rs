@@ -4,9 +4,9 @@ use super::history::History;
 use crate::fabric::sim::mix;
 use crate::ids::TableTag;
 use crate::ps::{GetStats, RowsIn, Store, TableShape};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, AtomicU32, Mutex, Ordering, lock};
 use crate::wire::RpcStatus;
-use crate::wire::payload::{Command, TableSpec};
+use crate::wire::payload::{Command, Optimizer, TableSpec};
 use std::collections::BTreeMap;
 
 /// f32 elements, here any 32 bits, of a row.
@@ -16,6 +16,21 @@ pub(super) const ROW_BYTES: usize = DIM * 4;
 
 /// A row or a gradient: two numbers that say what it is, and a spread of them that shows whether it is whole.
 pub(super) type Row = [u32; DIM];
+
+/// The table that clients make, beside the one that is always there, and what its stores call it.
+pub(super) fn table_spec() -> TableSpec {
+    TableSpec {
+        name: "made".to_owned(),
+        num_embeddings: 64,
+        dim: DIM as u32,
+        optimizer: Optimizer::Add,
+        learning_rate: 0.0,
+        epsilon: 0.0,
+        initial_accumulator: 0.0,
+    }
+}
+
+pub(super) const TABLE_TAG: TableTag = TableTag(7);
 
 /// The row of `a` and `b`.
 pub(super) fn row(a: u64, b: u64) -> Row {
@@ -59,12 +74,14 @@ pub(super) struct Ledger {
     /// Counts the lives of this shard.
     pub(super) life: u32,
     inner: Mutex<Image>,
+    /// How often its table was made or found; not part of what it remembers.
+    tables: AtomicU32,
     history: Arc<History>,
 }
 
 impl Ledger {
     pub(super) fn new(shard: u32, life: u32, history: &Arc<History>) -> Ledger {
-        Ledger { shard, life, inner: Mutex::default(), history: Arc::clone(history) }
+        Ledger { shard, life, inner: Mutex::default(), tables: AtomicU32::new(0), history: Arc::clone(history) }
     }
 
     /// How often this update was applied to this key.
@@ -86,11 +103,52 @@ impl Ledger {
     pub(super) fn version(&self, key: u64) -> u32 {
         lock(&self.inner).versions.get(&key).copied().unwrap_or(0)
     }
+
+    /// How often its table was made or found.
+    pub(super) fn tables(&self) -> u32 {
+        self.tables.load(Ordering::Relaxed)
+    }
+
+    /// What a PUT or an UPDATE does: the next version of each key.
+    ///
+    /// # Safety
+    /// There is a row for each key.
+    unsafe fn apply(&self, keys: &[u64], rows: RowsIn) {
+        for (index, key) in keys.iter().enumerate() {
+            // SAFETY: the caller vouches for a row per key.
+            let found = unsafe { rows.first.add(index * rows.stride).cast::<Row>().read_unaligned() };
+            let Some((op, meant)) = read_row(&found) else {
+                self.history.violation(format!("shard {} was given a torn row for key {key}", self.shard));
+                continue;
+            };
+            if meant != *key || !self.history.was_sent(op, *key) {
+                self.history.violation(format!(
+                    "shard {} was given update {op} for key {key}, which nobody sent (it is for key {meant})",
+                    self.shard
+                ));
+                continue;
+            }
+            let mut inner = lock(&self.inner);
+            let count = inner.applied.entry((op, *key)).or_default();
+            *count += 1;
+            let count = *count;
+            *inner.versions.entry(*key).or_default() += 1;
+            drop(inner);
+            if count > 1 {
+                self.history.violation(format!("update {op} was applied {count} times to key {key}"));
+            }
+        }
+    }
 }
 
 impl Store for Ledger {
-    fn init_table(&self, _worker: u32, _spec: &TableSpec) -> Result<TableTag, RpcStatus> {
-        Err(RpcStatus::InvalidPayload)
+    fn init_table(&self, _worker: u32, spec: &TableSpec) -> Result<TableTag, RpcStatus> {
+        if *spec != table_spec() {
+            self.history
+                .violation(format!("shard {} was told to make a table that nobody wanted: {spec:?}", self.shard));
+        }
+        self.tables.fetch_add(1, Ordering::Relaxed);
+        Ok(TABLE_TAG)
     }
 
     fn shape(&self, table: TableTag) -> Option<TableShape> {
@@ -113,8 +171,10 @@ impl Store for Ledger {
         Ok(GetStats { missing_rows: 0 })
     }
 
-    unsafe fn put(&self, _worker: u32, _table: TableTag, _keys: &[u64], _rows: RowsIn) -> Result<(), RpcStatus> {
-        Err(RpcStatus::InvalidPayload)
+    unsafe fn put(&self, _worker: u32, _table: TableTag, keys: &[u64], rows: RowsIn) -> Result<(), RpcStatus> {
+        // SAFETY: as the caller vouches.
+        unsafe { self.apply(keys, rows) };
+        Ok(())
     }
 
     unsafe fn update(
@@ -125,30 +185,8 @@ impl Store for Ledger {
         gradients: RowsIn,
         _flat: bool,
     ) -> Result<(), RpcStatus> {
-        for (index, key) in keys.iter().enumerate() {
-            // SAFETY: the caller vouches for a row per key.
-            let gradient = unsafe { gradients.first.add(index * gradients.stride).cast::<Row>().read_unaligned() };
-            let Some((op, meant)) = read_row(&gradient) else {
-                self.history.violation(format!("shard {} was given a torn gradient for key {key}", self.shard));
-                continue;
-            };
-            if meant != *key || !self.history.was_sent(op, *key) {
-                self.history.violation(format!(
-                    "shard {} was given update {op} for key {key}, which nobody sent (it is for key {meant})",
-                    self.shard
-                ));
-                continue;
-            }
-            let mut inner = lock(&self.inner);
-            let count = inner.applied.entry((op, *key)).or_default();
-            *count += 1;
-            let count = *count;
-            *inner.versions.entry(*key).or_default() += 1;
-            drop(inner);
-            if count > 1 {
-                self.history.violation(format!("update {op} was applied {count} times to key {key}"));
-            }
-        }
+        // SAFETY: as the caller vouches.
+        unsafe { self.apply(keys, gradients) };
         Ok(())
     }
 

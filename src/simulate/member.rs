@@ -44,6 +44,8 @@ pub(super) struct Membership {
     pub(super) reports: VecDeque<HealthReport>,
     /// Every shard is ready.
     pub(super) all_ready: bool,
+    /// Waiting for the deployment was refused: opening a client fails.
+    pub(super) is_refused: bool,
 }
 
 const TRY_AGAIN_NS: u64 = 1_000_000;
@@ -67,6 +69,7 @@ impl Membership {
             offers: VecDeque::new(),
             reports: VecDeque::new(),
             all_ready: false,
+            is_refused: false,
         }
     }
 
@@ -138,6 +141,17 @@ impl Membership {
         self.ask(now, Asked::Other, Ask::Ready, wires);
     }
 
+    /// Says that this shard is about to leave.
+    pub(super) fn draining(&mut self, now: u64, wires: &mut Wires) {
+        self.view.set_draining();
+        self.ask(now, Asked::Other, Ask::Draining, wires);
+    }
+
+    /// Says goodbye: the others are told that this member left, and did not die.
+    pub(super) fn leave(&mut self, now: u64, wires: &mut Wires) {
+        self.ask(now, Asked::Other, Ask::Leave, wires);
+    }
+
     pub(super) fn beat(&mut self, now: u64, wires: &mut Wires) {
         self.ask(now, Asked::Other, Ask::Beat, wires);
     }
@@ -183,6 +197,7 @@ impl Membership {
             (Asked::Lanes(from, life), Answer::Offer(bytes)) => self.offers.push_back((from, life, bytes)),
             (Asked::Health, Answer::Health(report)) => self.reports.push_back(report),
             (Asked::Ready, Answer::Done) => self.all_ready = true,
+            (Asked::Ready, Answer::Refused(_)) => self.is_refused = true,
             _ => {}
         }
     }

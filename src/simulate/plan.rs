@@ -19,6 +19,8 @@ pub enum Actor {
 pub enum Trouble {
     /// The process dies and is started again later, under the same name.
     Kill(Actor),
+    /// The shard leaves in order, and is started again later.
+    Leave(Actor),
     /// The process stands still for the time.
     Stop(Actor),
     /// Nothing gets from the first to the second; and, when the last is true, nothing gets back.
@@ -57,6 +59,7 @@ impl fmt::Display for Fault {
         write!(f, "at {} us for {} us: ", self.at_ns / 1000, self.for_ns / 1000)?;
         match self.trouble {
             Trouble::Kill(actor) => write!(f, "{actor} is dead, then started again"),
+            Trouble::Leave(actor) => write!(f, "{actor} leaves in order, then is started again"),
             Trouble::Stop(actor) => write!(f, "{actor} stands still"),
             Trouble::Block(from, to, true) => write!(f, "nothing gets from {from} to {to}, nor back"),
             Trouble::Block(from, to, false) => write!(f, "nothing gets from {from} to {to}"),
@@ -164,8 +167,9 @@ impl Plan {
 
     fn fault(&self, rng: &mut Rng) -> Fault {
         let actor = self.actor(rng);
-        let trouble = match rng.below(8) {
+        let trouble = match rng.below(9) {
             0 | 1 => Trouble::Kill(actor),
+            8 => Trouble::Leave(Actor::Shard(rng.below(u64::from(self.shards)) as u32)),
             2 => Trouble::Stop(actor),
             3 => Trouble::Block(actor, self.actor(rng), rng.chance(500_000)),
             4 => Trouble::Slow(actor, rng.between(2, 10) as u32),

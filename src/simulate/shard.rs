@@ -50,6 +50,8 @@ pub(super) struct Shard {
     pub(super) next_window: u64,
     next_care: u64,
     rounds: u64,
+    /// When it is to be started again after it has left.
+    leaving: Option<u64>,
     said_ready: bool,
     settings: Settings,
     pub(super) send: Arc<SimCq>,
@@ -85,12 +87,26 @@ impl Shard {
             next_window: 0,
             next_care: 0,
             rounds: 0,
+            leaving: None,
             said_ready: false,
             settings: settings.clone(),
             send,
             recv,
             fabric,
         })
+    }
+
+    /// Takes nothing new any more, ends what it has, and goes; to be started again at `restart_at`.
+    pub(super) fn leave(&mut self, now: u64, restart_at: u64, wires: &mut Wires) {
+        if self.leaving.is_none() {
+            self.leaving = Some(restart_at);
+            self.member.draining(now, wires);
+        }
+    }
+
+    /// It is done, and when to start it again.
+    pub(super) fn has_left(&self) -> Option<u64> {
+        self.leaving.filter(|_| self.jobs.is_empty())
     }
 
     /// True if there was something to do.
@@ -212,7 +228,9 @@ impl Shard {
             self.retain(ServerLane::is_usable);
         }
         self.ready.clear();
-        self.scanner.scan(&mut self.ready);
+        if self.leaving.is_none() {
+            self.scanner.scan(&mut self.ready);
+        }
         for ready in core::mem::take(&mut self.ready) {
             let lane = Arc::clone(self.scanner.lane(ready.lane));
             let long = now < self.rough_until && rng.chance(LONG_MILLIONTHS);

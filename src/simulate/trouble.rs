@@ -12,6 +12,7 @@ pub(super) fn begin(world: &mut World, fault: &Fault) {
                 world.kill(actor, until);
             }
         }
+        Trouble::Leave(actor) => world.leave(actor, until),
         Trouble::Stop(actor) => stop(world, actor, fault.for_ns, until),
         Trouble::Block(from, to, both) => {
             if from != to {

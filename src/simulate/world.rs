@@ -278,6 +278,7 @@ impl World {
             set_virtual(Some(Tick(now + place.skew)));
             let busy = place.process.as_mut().is_some_and(|p| p.step(now, address, &mut self.wires, &mut self.rng));
             place.schedule(now, busy, &mut self.rng);
+            self.let_go(index);
         }
         for index in 0..self.clients.len() {
             if self.clients[index].due() > now {
@@ -365,6 +366,24 @@ impl World {
         }
     }
 
+    /// A shard begins to leave in order.
+    pub(super) fn leave(&mut self, actor: Actor, restart_at: u64) {
+        let Actor::Shard(n) = actor else { return };
+        if let Some(shard) = self.shards[n as usize].process.as_mut() {
+            shard.leave(self.now, restart_at, &mut self.wires);
+        }
+    }
+
+    /// Ends the process of a shard that has done what it had to do.
+    fn let_go(&mut self, index: usize) {
+        let process = self.shards[index].process.as_mut();
+        if let Some((shard, restart_at)) = process.and_then(|shard| shard.has_left().map(|at| (shard, at))) {
+            shard.member.leave(self.now, &mut self.wires);
+            let restart_at = restart_at.max(self.now + 100_000);
+            self.kill(Actor::Shard(index as u32), restart_at);
+        }
+    }
+
     fn bury(&mut self, host: u32, wire: Option<u64>) {
         self.net.kill(host);
         self.dead_hosts.insert(host);
@@ -412,10 +431,6 @@ impl World {
             self.net.block(*from, *to, true);
         }
         self.wires.blocked = ways;
-    }
-
-    pub(super) fn shard_of(&self, key: u64) -> u32 {
-        crate::ps::Router::new(crate::options::HashMethod::CityHash, self.plan.shards).shard_of(key)
     }
 
     pub(super) fn steps(&self) -> u64 {

@@ -8,6 +8,7 @@ mod child;
 mod idle;
 mod kills;
 mod lives;
+mod outcomes;
 mod refusals;
 mod restart;
 mod rows;

@@ -1,7 +1,8 @@
 //! Everything at once, at random, from a seed that is printed: shards are stopped, killed and started again, clients are
 //! killed and started again, lanes are broken, while clients add to rows. What was acknowledged is there, once.
 //!
-//! `RECLANE_CHAOS_SEED` and `RECLANE_CHAOS_ROUNDS` choose the run; scripts/chaos.sh makes a long one of it.
+//! `RECLANE_CHAOS_SEED` and `RECLANE_CHAOS_ROUNDS` choose the run. scripts/chaos.sh does the like with trainers, and with
+//! shard 0 among those that are killed.
 
 // The numbers here are small.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]

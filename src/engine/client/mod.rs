@@ -20,14 +20,14 @@ use crate::checkpoint::cut::State as CheckpointState;
 use crate::control::HealthReport;
 #[cfg(not(feature = "verbs"))]
 use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Outcome, Result};
 use crate::fabric::shm::{Shm, ShmOptions};
 #[cfg(feature = "verbs")]
 use crate::fabric::verbs::{Verbs, VerbsOptions};
 use crate::ids::TableTag;
 use crate::lane::LaneState;
 use crate::options::{FabricKind, Settings};
-use crate::ps::client::Borrowed;
+use crate::ps::client::{Borrowed, ShardResult};
 use crate::wire::payload::{Command, TableSpec};
 use ::core::time::Duration;
 
@@ -202,6 +202,22 @@ impl Client {
     #[inline(always)]
     pub fn borrow<T>(&self, token: Token, take: impl FnOnce(Borrowed) -> T) -> Result<T> {
         on_core!(&self.face, core => core.ps().borrow(token, take))
+    }
+
+    /// How the keys of a shard did in a request that has ended.
+    ///
+    /// # Errors
+    /// As [`PsClient::shard_result`](crate::ps::client::PsClient::shard_result).
+    pub fn shard_result(&self, token: Token, shard: u32) -> Result<ShardResult> {
+        on_core!(&self.face, core => core.ps().shard_result(token, shard))
+    }
+
+    /// How each key did in a request that has ended.
+    ///
+    /// # Errors
+    /// As [`PsClient::key_outcomes`](crate::ps::client::PsClient::key_outcomes).
+    pub fn key_outcomes(&self, token: Token, outcomes: &mut [Outcome]) -> Result<()> {
+        on_core!(&self.face, core => core.ps().key_outcomes(token, outcomes))
     }
 
     /// Gives the request's slots back.

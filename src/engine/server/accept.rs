@@ -10,7 +10,7 @@ use crate::fabric::Fabric;
 use crate::options::CheckpointSurvivors;
 use crate::rpc::Scheme;
 use crate::sync::{Arc, Ordering, lock};
-use crate::time::now;
+use crate::time::{now, pause};
 use core::time::Duration;
 
 /// How long connecting one client's lanes may take. A client that is stopped meanwhile holds up nobody: each is let in
@@ -18,6 +18,9 @@ use core::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection that the client has not taken by then is given up. Several times what its attempt may take.
 pub(super) const FORSAKEN_AFTER: Duration = Duration::from_secs(30);
+
+/// Between two attempts to read the first offer of a client while the control plane does not answer.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Handshakes with a client until there is nothing new, then with the next that waits for a thread.
 pub(super) fn serve<F: Fabric>(shared: &Shared<F>, control: &ControlClient, first: Arc<Guest<F>>) {
@@ -27,6 +30,12 @@ pub(super) fn serve<F: Fabric>(shared: &Shared<F>, control: &ControlClient, firs
             if let Err(error) = handshake(shared, control, &guest) {
                 crate::event!(crate::observe::Level::WARN, crate::observe::events::CLIENT_REFUSED,
                     shard = shared.settings.shard_id, client = guest.client.0, error = %error);
+                // What the client offers lies there still, and nobody tells of it a second time.
+                let unheard = error.status == Status::ControlPlaneUnreachable && !lock(&guest.lanes).admitted;
+                if unheard && shared.guests.is_here(&guest) && !shared.closing.load(Ordering::Relaxed) {
+                    pause(ASK_AGAIN);
+                    continue;
+                }
             }
             if !Guests::more(&guest) || shared.closing.load(Ordering::Relaxed) {
                 break;

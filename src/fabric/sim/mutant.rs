@@ -56,6 +56,12 @@ mutants! {
     NoDedupe = "no_dedupe",
     /// A request is sent again to a shard that has lost its memory of it.
     WitnessIgnored = "witness_ignored",
+    /// A repetition is a request of its own.
+    RepetitionHasNewIdentity = "repetition_has_new_identity",
+    /// A batch of which a part was executed is called undone.
+    BatchCalledUndone = "batch_called_undone",
+    /// A key of a part that may have been executed is called undone.
+    DoubtCalledUndone = "doubt_called_undone",
     /// The shard settles what it remembers under the identity of nobody.
     SettleForgotten = "settle_forgotten",
     /// The receiver executes packets that it has executed before.

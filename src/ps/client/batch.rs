@@ -8,11 +8,12 @@
 //! Parts of one shard may be executed in any order: a key that occurs in two parts of one UPDATE is updated twice, in
 //! either order. Within a part the order of the keys holds.
 
+use super::outcome::{ShardResult, under_way};
 use super::request::{Borrowed, Local, Source};
 use super::turnstile::{Entry, Turnstile};
 use super::{Plan, PsClient, Token, busy, stale};
 use crate::error::{Error, Outcome, Result, Status};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Mutant, mutated};
 use crate::ids::TableTag;
 use crate::ps::routing::Partition;
 use crate::rpc::{AcquireError, Held, Turn};
@@ -38,13 +39,13 @@ struct Part {
 enum PartState {
     Unsent,
     Sent(Held),
-    /// Whether it was executed.
-    Over(bool),
+    /// Whether it was executed, as far as is known.
+    Over(Outcome),
 }
 
 /// What is kept with a batch; reused, so that it allocates nothing once the largest one was seen.
 #[derive(Debug)]
-struct Batch {
+pub(super) struct Batch {
     op: Op,
     table: TableTag,
     row_bytes: usize,
@@ -62,8 +63,8 @@ struct Batch {
     waits_for: Option<Box<Error>>,
     /// Of the part that failed first, or of the whole.
     error: Option<Box<Error>>,
-    /// Shards with a part that failed: nothing more is sent there.
-    failed: Vec<u32>,
+    /// Shards with a part that failed, and how the first one did: nothing more is sent there.
+    failed: Vec<(u32, Status)>,
     /// Nothing more is sent to anybody.
     abandoned: bool,
 }
@@ -199,6 +200,39 @@ impl Batch {
         }
         self.open = self.parts.len();
     }
+
+    fn failure_of(&self, shard: u32) -> Option<Status> {
+        self.failed.iter().find(|(failed, _)| *failed == shard).map(|(_, status)| *status)
+    }
+
+    /// How the parts of a shard ended.
+    pub(super) fn shard_result(&self, shard: u32) -> ShardResult {
+        let mut result = ShardResult::none(shard);
+        for part in self.parts.iter().filter(|part| part.shard == shard) {
+            let PartState::Over(outcome) = part.state else { continue };
+            result.add(u64::from(part.count), outcome);
+        }
+        if result.keys != result.executed {
+            let whole = || self.error.as_ref().map_or(Status::Bug, |error| error.status);
+            result.status = self.failure_of(shard).unwrap_or_else(whole);
+        }
+        result
+    }
+
+    pub(super) fn key_count(&self) -> usize {
+        self.parts.iter().map(|part| part.count as usize).sum()
+    }
+
+    /// How each key's part ended, in the order of the caller's keys.
+    pub(super) fn key_outcomes(&self, outcomes: &mut [Outcome]) {
+        for part in &self.parts {
+            let PartState::Over(outcome) = part.state else { continue };
+            let range = part.first as usize..(part.first + part.count) as usize;
+            for position in &self.partition.positions(part.shard)[range] {
+                outcomes[*position as usize] = outcome;
+            }
+        }
+    }
 }
 
 impl<F: Fabric> PsClient<F> {
@@ -262,8 +296,8 @@ impl<F: Fabric> PsClient<F> {
         for index in 0..batch.parts.len() {
             let shard = batch.parts[index].shard;
             if matches!(batch.parts[index].state, PartState::Unsent) && full != Some(shard) {
-                if batch.abandoned || batch.failed.contains(&shard) {
-                    close(batch, index, false);
+                if batch.abandoned || batch.failure_of(shard).is_some() {
+                    close(batch, index, Outcome::NotExecuted);
                 } else if !self.send_part(batch, index) {
                     full = Some(shard);
                 }
@@ -336,7 +370,7 @@ impl<F: Fabric> PsClient<F> {
             }
         }
         channel.release(held);
-        close(batch, index, true);
+        close(batch, index, Outcome::Executed);
     }
 
     #[inline(never)]
@@ -402,7 +436,9 @@ impl<F: Fabric> PsClient<F> {
             None => Ok(()),
             Some(error) => {
                 let mut error = error.clone();
-                describe_parts(batch, &mut error);
+                if !mutated::<F>(Mutant::BatchCalledUndone) {
+                    describe_parts(batch, &mut error);
+                }
                 Err(error)
             }
         }
@@ -424,6 +460,13 @@ impl<F: Fabric> PsClient<F> {
         Ok(Borrowed { rows: batch.own_rows.as_ptr(), rows_ready, rows_total })
     }
 
+    /// Works on a batch that has ended.
+    pub(super) fn with_ended_batch<T>(&self, index: usize, use_low: u64, work: impl FnOnce(&Batch) -> T) -> Result<T> {
+        let guard = self.batches.lock(index, use_low)?;
+        let batch = guard.batch();
+        if self.advance_batch(batch) { Ok(work(batch)) } else { Err(under_way()) }
+    }
+
     #[inline(never)]
     pub(super) fn batch_revoke(&self, index: usize, use_low: u64) -> Result<()> {
         let mut guard = self.batches.lock(index, use_low)?;
@@ -439,44 +482,42 @@ impl<F: Fabric> PsClient<F> {
     }
 }
 
-fn close(batch: &mut Batch, index: usize, executed: bool) {
-    batch.parts[index].state = PartState::Over(executed);
+fn close(batch: &mut Batch, index: usize, outcome: Outcome) {
+    batch.parts[index].state = PartState::Over(outcome);
     batch.open -= 1;
 }
 
 #[cold]
 fn part_failed(batch: &mut Batch, index: usize, error: Box<Error>) {
-    close(batch, index, false);
+    close(batch, index, error.outcome);
     let shard = batch.parts[index].shard;
+    let status = error.status;
     match &mut batch.error {
         // One part that may have been executed leaves the whole in doubt.
         Some(first) if error.outcome != Outcome::NotExecuted => first.outcome = Outcome::Unknown,
         Some(_) => {}
         None => batch.error = Some(error),
     }
-    if !batch.failed.contains(&shard) {
-        batch.failed.push(shard);
+    if batch.failure_of(shard).is_none() {
+        batch.failed.push((shard, status));
     }
 }
 
 /// Says of which parts an error tells. Those of shards that it does not name were executed, unless the whole was given
-/// up.
+/// up. A batch of which any part was executed is never called undone: repeated as a whole it would count twice.
 #[cold]
 fn describe_parts(batch: &Batch, error: &mut Error) {
     if batch.parts.len() < 2 {
         return;
     }
-    let ran = |part: &Part| matches!(part.state, PartState::Over(true));
-    if batch.abandoned {
-        if error.outcome == Outcome::NotExecuted && batch.parts.iter().any(ran) {
-            error.outcome = Outcome::Unknown;
-        }
-        return;
-    }
-    if error.outcome == Outcome::NotExecuted && batch.parts.iter().any(|p| batch.failed.contains(&p.shard) && ran(p)) {
+    let ran = |part: &Part| matches!(part.state, PartState::Over(Outcome::Executed));
+    if error.outcome == Outcome::NotExecuted && batch.parts.iter().any(ran) {
         error.outcome = Outcome::Unknown;
     }
-    let failed: Vec<String> = batch.failed.iter().map(u32::to_string).collect();
+    if batch.abandoned {
+        return;
+    }
+    let failed: Vec<String> = batch.failed.iter().map(|(shard, _)| shard.to_string()).collect();
     let shards = if failed.len() == 1 { "shard" } else { "shards" };
     error.message.push_str(&format!("; of this batch, parts for {shards} {} failed, all others", failed.join(", ")));
     error.message.push_str(" were executed");

@@ -8,6 +8,7 @@ mod all;
 mod batch;
 mod fill;
 mod heal;
+mod outcome;
 mod record;
 mod request;
 mod single;
@@ -15,6 +16,7 @@ pub mod tally;
 mod token;
 mod turnstile;
 
+pub use outcome::ShardResult;
 pub use record::Record;
 pub use request::{Borrowed, Request, Rows, Target};
 pub use token::{INDEX_MAX, SHARDS_MAX, Token};

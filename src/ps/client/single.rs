@@ -242,7 +242,7 @@ impl<F: Fabric> PsClient<F> {
     ///
     /// # Errors
     /// As [`PsClient::submit`].
-    pub(super) fn submit_bytes(&self, shard: usize, op: Op, bytes: &[u8]) -> Result<Token> {
+    pub(crate) fn submit_bytes(&self, shard: usize, op: Op, bytes: &[u8]) -> Result<Token> {
         let channel = &self.channels[shard];
         if bytes.len() > channel.payload_bytes_max() as usize {
             return Err(Error::new(
@@ -463,7 +463,7 @@ impl<F: Fabric> PsClient<F> {
     }
 
     /// Tag that a finished INIT_TABLE answered.
-    pub(super) fn aux_of(&self, token: Token) -> u32 {
+    pub(crate) fn aux_of(&self, token: Token) -> u32 {
         match token.named() {
             Some(super::Named::Single { shard, index, use_low }) => self
                 .find(shard, index, use_low)

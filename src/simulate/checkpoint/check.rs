@@ -2,10 +2,10 @@
 
 use super::deployment::{Deployment, Taken};
 use super::plan::{CheckpointPlan, End};
-use crate::error::{Outcome, Result};
+use crate::error::Result;
 use crate::fabric::sim::{NetCounts, mix};
 use crate::simulate::check::{become_quiet, is_whole, leaks};
-use crate::simulate::history::{Counts, End as Ended, Kind};
+use crate::simulate::history::{Counts, Kind};
 use crate::time::set_virtual;
 
 /// What became of a plan.
@@ -102,12 +102,12 @@ fn requests(it: &Deployment) {
             history.violation(format!("request {number} is not over long after the last one was sent"));
             continue;
         };
-        if asked.kind != Kind::Update || end != Ended::Failed(Outcome::NotExecuted) {
+        if asked.kind != Kind::Update {
             continue;
         }
-        for key in &asked.keys {
-            let applied = it.world.ledgers.iter().map(|ledger| ledger.applied(number, *key)).sum();
-            if !asked.promise_kept(end, it.world.shard_of(*key), applied) {
+        for (place, key) in asked.keys.iter().enumerate() {
+            let applied: u32 = it.world.ledgers.iter().map(|ledger| ledger.applied(number, *key)).sum();
+            if asked.is_called_undone(end, place) && applied != 0 {
                 history.violation(format!("update {number} failed as not executed, and was applied to key {key}"));
             }
         }

@@ -78,6 +78,7 @@ fn actors(trouble: Trouble) -> [Actor; 2] {
     match trouble {
         Trouble::Block(from, to, _) => [from, to],
         Trouble::Kill(one)
+        | Trouble::Leave(one)
         | Trouble::Stop(one)
         | Trouble::Slow(one, _)
         | Trouble::Break(one, _)
@@ -99,8 +100,10 @@ impl CheckpointPlan {
         base.heals = true;
         base.faults_end_ns = rng.between(15_000_000, 30_000_000);
         base.lease_ms = if rng.chance(100_000) { 3 } else { 60_000 };
-        // The deaths of servers are the business of this plan: they end a world.
-        base.faults.retain(|fault| !matches!(fault.trouble, Trouble::Kill(Actor::Shard(_) | Actor::Plane)));
+        // The ends of servers are the business of this plan: they end a world.
+        base.faults.retain(|fault| {
+            !matches!(fault.trouble, Trouble::Kill(Actor::Shard(_) | Actor::Plane) | Trouble::Leave(_))
+        });
         let shards = base.shards;
         base.faults.retain(|fault| actors(fault.trouble).iter().all(|actor| is_there(*actor, shards)));
         let mut plan = CheckpointPlan {
