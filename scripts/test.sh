@@ -184,7 +184,6 @@ gate rust-tests-minimal rust_tests --no-default-features
 gate rust-tests-address scripts/sanitize.sh
 gate install scripts/install.sh "$prefix"
 tool_gate budget valgrind scripts/budget.sh
-tool_gate budget-profile valgrind scripts/budget.sh --profile
 gate bench-peers bench_peers
 gate ctests ctests/run.sh "$prefix"
 gate ctests-address sanitized_ctests

@@ -6,14 +6,14 @@ use super::{Handler, Scratch};
 use crate::fabric::Fabric;
 use crate::ids::TableTag;
 use crate::rpc::{READY_MAX, Ready, Scanner};
-use crate::wire::{INLINE_BYTES, SmallGet};
+use crate::wire::{INLINE_BYTES, Op, SmallGet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl Handler {
     /// Executes and answers the first of `ready` as long as they are GETs of one row of the same table; how many were.
     #[inline]
     pub fn execute_small_gets<F: Fabric>(&self, scanner: &Scanner<F>, ready: &[Ready], scratch: &mut Scratch) -> usize {
-        let Some(first) = ready.first().map(Ready::header).filter(|first| first.key_count == 1) else { return 0 };
+        let Some(first) = ready.first().map(Ready::header).filter(|first| first.op == Op::Get as u8) else { return 0 };
         let table = TableTag(first.table);
         let Some(shape) = self.store().shape(table) else { return 0 };
         let row_bytes = shape.row_bytes();
