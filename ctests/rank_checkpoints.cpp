@@ -1,4 +1,5 @@
-// Checkpoints of ranks, restore, suspend and resume through reclane.hpp: one rank, whose lives follow each other. C++17.
+// Checkpoints of ranks, restore, suspend and resume through reclane.hpp: one rank, whose lives follow each other.
+// C++17.
 #include <stdlib.h>
 
 #include <cstring>
@@ -45,7 +46,9 @@ void resume(void* user_data, int copied) {
     static_cast<Program*>(user_data)->calls += copied != 0 ? "copied " : "given-up ";
 }
 
-void dropped(void* user_data) { static_cast<Program*>(user_data)->calls += "dropped "; }
+void dropped(void* user_data) {
+    static_cast<Program*>(user_data)->calls += "dropped ";
+}
 
 reclane_rank_hooks hooks_of(Program& program) {
     reclane_rank_hooks hooks{};
@@ -99,7 +102,8 @@ void second_life(const std::string& directory) {
     program.refuse = 3;
     const auto given_up = rank.checkpoint_begin().value();
     const auto why = rank.checkpoint_wait(given_up);
-    CHECK(why.status() == RECLANE_STATUS_CHECKPOINT_ABORTED && std::string(why.error().message()).find("(3)") != std::string::npos);
+    CHECK(why.status() == RECLANE_STATUS_CHECKPOINT_ABORTED &&
+          std::string(why.error().message()).find("(3)") != std::string::npos);
     CHECK(rank.clear_hooks().ok());
     CHECK(program.calls == "rest section copied rest dropped ");
 

@@ -1,5 +1,5 @@
-// State of the host program in checkpoints: a storage engine behind callbacks, in a process of its own that is killed and
-// comes back with every row. C++17. Without arguments this is the test; "serve" makes it the server.
+// State of the host program in checkpoints: a storage engine behind callbacks, in a process of its own that is killed
+// and comes back with every row. C++17. Without arguments this is the test; "serve" makes it the server.
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -264,7 +264,9 @@ struct Session {
     }
 };
 
-bool same(float one, float other) { return one >= other && one <= other; }
+bool same(float one, float other) {
+    return one >= other && one <= other;
+}
 
 // Killed with SIGKILL, three times over; what was updated after a checkpoint is undone, all else is there.
 void kills(const char* program, const std::string& directory) {
@@ -317,7 +319,8 @@ void refusals(const char* program, const std::string& directory) {
     reclane_state empty{};
     empty.struct_size = sizeof empty;
     reclane_server* server = nullptr;
-    CHECK(reclane_server_open_with_state(options->raw(), nullptr, &empty, &server, nullptr) == RECLANE_STATUS_NULL_POINTER);
+    CHECK(reclane_server_open_with_state(options->raw(), nullptr, &empty, &server, nullptr) ==
+          RECLANE_STATUS_NULL_POINTER);
     CHECK(reclane_server_open_with_state(options->raw(), nullptr, nullptr, &server, nullptr) ==
           RECLANE_STATUS_NULL_POINTER);
     CHECK(server == nullptr);

@@ -94,8 +94,8 @@ void Worker::resume() {
     begun_ = position.steps;
 }
 
-/// All ranks come here after the same step, when their neighbours' edges have arrived: nothing is under way. A checkpoint
-/// that cannot be now, because the one before is still being written say, is left out by all of them.
+/// All ranks come here after the same step, when their neighbours' edges have arrived: nothing is under way. A
+/// checkpoint that cannot be now, because the one before is still being written say, is left out by all of them.
 void Worker::checkpoint(std::uint64_t steps) {
     const Position position{steps, plate_.rows, plate_.columns};
     const std::string bytes(reinterpret_cast<const char*>(&position), sizeof position);

@@ -29,7 +29,8 @@ public:
     /// Waits until all ranks have their regions.
     void meet();
 
-    /// Solves together with the other ranks, after meet(), with a checkpoint every so many steps; 0: none. Throws when a rank is gone.
+    /// Solves together with the other ranks, after meet(), with a checkpoint every so many steps; 0: none. Throws when
+    /// a rank is gone.
     Outcome solve(const Death& death, std::uint64_t checkpoint_every);
 
     /// Steps that were done before this life.

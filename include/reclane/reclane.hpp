@@ -553,8 +553,8 @@ private:
 };
 
 // State of the host program in checkpoints: derive, override, hand to Server::open(); it must outlive the server. The
-// methods are called on a thread of the server, one at a time. Those that return an int answer 0 when done; an exception
-// that leaves one counts as RECLANE_ANSWER_INTERNAL_ERROR. See reclane_state.
+// methods are called on a thread of the server, one at a time. Those that return an int answer 0 when done; an
+// exception that leaves one counts as RECLANE_ANSWER_INTERNAL_ERROR. See reclane_state.
 class State {
 public:
     // A piece of what was saved: bytes from offset on of the total bytes that a shard had.

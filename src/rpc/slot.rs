@@ -23,7 +23,7 @@ pub struct Held {
 pub struct Slot<F: Fabric, R> {
     /// `use_count << 1 | held`.
     pub(super) state: AtomicU64,
-    /// A thread is at work on the request: see [`Channel::enter`].
+    /// A thread is at work on the request: see [`Channel::enter`](super::Channel::enter).
     pub(super) working: AtomicU32,
     /// Set by whoever takes this slot's immediate from the completion queue.
     pub(super) arrived: AtomicU32,

@@ -44,7 +44,7 @@ impl RemoteBuffer {
 /// A request, as it lies in the server's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestHeader {
-    /// An [`Op`](super::Op) code; unchecked when decoded.
+    /// An [`Op`] code; unchecked when decoded.
     pub op: u8,
     /// Bits of [`flags`].
     pub flags: u8,
