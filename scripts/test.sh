@@ -151,6 +151,16 @@ print("the script measures and reports:", one)' "$logs/bench-peers.json"
 
 rust_tests() { cargo test --locked --no-fail-fast "$@" -- --show-output; }
 
+# The same without any fabric but shared memory. What takes minutes and never meets another fabric is not run twice.
+rust_tests_minimal() {
+    local path name targets=(--lib --bins)
+    for path in tests/*.rs tests/*/main.rs; do
+        name=$(basename "${path%/main.rs}" .rs)
+        case $name in checkpoint | hostile | verbs) ;; *) targets+=(--test "$name") ;; esac
+    done
+    rust_tests --no-default-features "${targets[@]}"
+}
+
 # The C and C++ programs under AddressSanitizer and UndefinedBehaviorSanitizer. Not ThreadSanitizer: it does not see how
 # the library, which is not instrumented, orders its threads, and reports races that are none.
 sanitized_ctests() { SANITIZE=address,undefined ctests/run.sh "$prefix"; }
@@ -180,7 +190,7 @@ gate docs rust_docs
 gate clippy-minimal cargo clippy --locked --all-targets --no-default-features -- -D warnings
 gate header-drift cargo test --locked --test header
 gate rust-tests rust_tests
-gate rust-tests-minimal rust_tests --no-default-features
+gate rust-tests-minimal rust_tests_minimal
 gate rust-tests-address scripts/sanitize.sh
 gate install scripts/install.sh "$prefix"
 tool_gate budget valgrind scripts/budget.sh
