@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Lines of a component in a log.
+/// Lines of a component in a log, which has those of all members of this process.
 fn lines(path: &std::path::Path, component: &str) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let ours = |line: &&str| line.starts_with(&format!("component={component} "));
@@ -68,9 +68,9 @@ fn requests_over_a_device_are_profiled_at_both_ends() {
     loop {
         let told = [
             sum(&lines(&here, "rdma_rc_client_profile"), "revoke_count"),
-            sum(&lines(&here, "rdma_rc_transport_profile"), "submit_commit_writes"),
+            sum(&lines(&here, "rdma_rc_transport_profile role=client"), "submit_commit_writes"),
             sum(&lines(&there, "rdma_rc_server_profile"), "handled_get"),
-            sum(&lines(&there, "rdma_rc_transport_profile"), "response_payload_writes"),
+            sum(&lines(&there, "rdma_rc_transport_profile role=server"), "response_payload_writes"),
         ];
         if told == [36, 36, 30, 30] {
             break;
