@@ -3,7 +3,8 @@
 use crate::support::{Deployment, get, put, rows_of, settings, table};
 use reclane::engine::Client;
 use reclane::options::Side;
-use std::time::{Duration, Instant};
+use reclane::time::now;
+use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -55,11 +56,15 @@ fn requests_over_a_device_are_profiled_at_both_ends() {
     }
     assert!(number("reclane_client_latency_seconds{op=\"get\"}.p99") > 0);
     assert!(client.metrics_text().contains("fabric=\"verbs\""));
-    let began = Instant::now();
+    let began = now();
     let server = &deployment.servers[0];
     let shard = |name: &str| server.metric(name).unwrap_or_else(|error| panic!("{name}: {error}"));
     while shard("rdma_rc_server_profile/handled_get") < 30 {
-        assert!(began.elapsed() < PATIENCE, "the shard told of {} GETs", shard("rdma_rc_server_profile/handled_get"));
+        assert!(
+            now() < began.after(PATIENCE),
+            "the shard told of {} GETs",
+            shard("rdma_rc_server_profile/handled_get")
+        );
         std::thread::yield_now();
     }
     assert_eq!(shard("rdma_rc_server_profile/get_rows"), 3000);
@@ -75,7 +80,7 @@ fn requests_over_a_device_are_profiled_at_both_ends() {
         if told == [36, 36, 30, 30] {
             break;
         }
-        assert!(began.elapsed() < PATIENCE, "lines told of {told:?}");
+        assert!(now() < began.after(PATIENCE), "lines told of {told:?}");
         std::thread::yield_now();
     }
     drop(client);
