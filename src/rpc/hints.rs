@@ -20,15 +20,11 @@ impl Hints {
     }
 }
 
-/// A small number that differs between most threads: where the thread's stack lies. A look into thread-local storage
-/// would be a call, in a shared library.
+/// A small number that is always the same for a thread, and differs between most threads.
 #[inline(always)]
+#[allow(clippy::cast_possible_truncation)] // below HINTS
 fn thread_hint() -> usize {
-    /// Bits of an address within 1 MiB: less than the stack of a thread, more than what lies between two calls.
-    const WITHIN_STACK_BITS: u32 = 20;
     /// 2^64 divided by the golden ratio: near addresses give numbers that lie far apart.
     const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-    let here = 0_u8;
-    let stack = ((&raw const here).addr() >> WITHIN_STACK_BITS) as u64;
-    (stack.wrapping_mul(SPREAD) >> (u64::BITS - HINTS.ilog2())) as usize
+    ((crate::thread::here() as u64).wrapping_mul(SPREAD) >> (u64::BITS - HINTS.ilog2())) as usize
 }
