@@ -29,7 +29,7 @@ mod world;
 
 pub use check::{Report, run};
 pub use history::Counts;
-pub use hunt::{Caught, Failure, Hunt, MUTANT_SEEDS_MAX, hunt, hunt_mutant, shrink};
+pub use hunt::{Caught, Failure, Hunt, MUTANT_SEEDS_MAX, hunt, hunt_mutant};
 pub use plan::{Actor, Fault, Plan, Trouble};
 
 use crate::time::Tick;

@@ -46,61 +46,69 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 fn work(arguments: &Arguments) -> Result<bool> {
     let found = hunt(arguments.from, arguments.seeds)?;
-    let wanted = !arguments.no_mutants && (arguments.mutants || arguments.json);
-    let mutants: Vec<Caught> = if wanted {
-        Mutant::ALL.iter().map(|mutant| hunt_mutant(*mutant, 0, MUTANT_SEEDS_MAX)).collect::<Result<_>>()?
-    } else {
-        Vec::new()
-    };
+    let mutants = arguments.hunted(Mutant::ALL, |mutant| hunt_mutant(*mutant, 0, MUTANT_SEEDS_MAX))?;
     if arguments.json {
-        println!("{}", as_json(&found, &mutants));
+        println!("{}", serde_json::Value::Object(as_json(&found, &mutants, MUTANT_SEEDS_MAX)));
     } else {
-        print(&found, &mutants);
+        println!("{} seeds, {} faults; {}", found.seeds, found.faults, requests(&found));
+        print(&found, &mutants, MUTANT_SEEDS_MAX);
     }
-    Ok(found.failures.is_empty() && mutants.iter().all(|caught| caught.after.is_some()))
+    Ok(is_good(&found, &mutants))
 }
 
-fn as_json(found: &Hunt, mutants: &[Caught]) -> serde_json::Value {
-    let violations: Vec<_> = found
-        .failures
-        .iter()
-        .map(|failure| {
-            json!({
-                "seed": failure.seed,
-                "violations": failure.violations,
-                "faults": failure.faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "replay": failure.command(),
-            })
+impl Arguments {
+    /// Hunts every deliberate mistake, if that is wanted.
+    fn hunted<M>(&self, all: &[M], hunt: impl Fn(&M) -> Result<Caught>) -> Result<Vec<Caught>> {
+        let wanted = !self.no_mutants && (self.mutants || self.json);
+        if wanted { all.iter().map(hunt).collect() } else { Ok(Vec::new()) }
+    }
+}
+
+fn is_good(found: &Hunt, mutants: &[Caught]) -> bool {
+    found.failures.is_empty() && mutants.iter().all(|caught| caught.after.is_some())
+}
+
+fn as_json(found: &Hunt, mutants: &[Caught], seeds_max: u64) -> serde_json::Map<String, serde_json::Value> {
+    let violations = found.failures.iter().map(|failure| {
+        json!({
+            "seed": failure.seed,
+            "violations": failure.violations,
+            "faults": failure.faults,
+            "replay": failure.command(),
         })
-        .collect();
-    let mutants: Vec<_> = mutants
+    });
+    let mutants = mutants
         .iter()
-        .map(
-            |caught| json!({ "name": caught.mutant.name(), "caught_after": caught.after, "noticed": caught.violation }),
-        )
-        .collect();
-    json!({
-        "seeds": found.seeds,
-        "violations": violations,
-        "mutants": mutants,
-        "mutant_seeds_max": MUTANT_SEEDS_MAX,
-        "faults": found.faults,
-        "requests": {
-            "acknowledged": found.counts.acknowledged,
-            "not_executed": found.counts.not_executed,
-            "unknown": found.counts.unknown,
-            "orphaned": found.counts.orphaned,
-        },
-        "hash": format!("{:016x}", found.hash),
-    })
+        .map(|caught| json!({ "name": caught.name, "caught_after": caught.after, "noticed": caught.violation }));
+    let fields = [
+        ("seeds", json!(found.seeds)),
+        ("violations", violations.collect()),
+        ("mutants", mutants.collect()),
+        ("mutant_seeds_max", json!(seeds_max)),
+        ("faults", json!(found.faults)),
+        (
+            "requests",
+            json!({
+                "acknowledged": found.counts.acknowledged,
+                "not_executed": found.counts.not_executed,
+                "unknown": found.counts.unknown,
+                "orphaned": found.counts.orphaned,
+            }),
+        ),
+        ("hash", json!(format!("{:016x}", found.hash))),
+    ];
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn print(found: &Hunt, mutants: &[Caught]) {
+fn requests(found: &Hunt) -> String {
     let c = &found.counts;
-    println!(
-        "{} seeds, {} faults; requests: {} acknowledged, {} not executed, {} unknown, {} orphaned; hash {:016x}",
-        found.seeds, found.faults, c.acknowledged, c.not_executed, c.unknown, c.orphaned, found.hash
-    );
+    format!(
+        "requests: {} acknowledged, {} not executed, {} unknown, {} orphaned; hash {:016x}",
+        c.acknowledged, c.not_executed, c.unknown, c.orphaned, found.hash
+    )
+}
+
+fn print(found: &Hunt, mutants: &[Caught], seeds_max: u64) {
     for failure in &found.failures {
         println!("seed {} breaks the rules:", failure.seed);
         failure.violations.iter().for_each(|violation| println!("  {violation}"));
@@ -110,10 +118,8 @@ fn print(found: &Hunt, mutants: &[Caught]) {
     }
     for caught in mutants {
         match caught.after {
-            Some(seeds) => {
-                println!("mutant {}: noticed after {seeds} seeds ({})", caught.mutant.name(), caught.violation)
-            }
-            None => println!("mutant {}: NOT noticed in {MUTANT_SEEDS_MAX} seeds", caught.mutant.name()),
+            Some(seeds) => println!("mutant {}: noticed after {seeds} seeds ({})", caught.name, caught.violation),
+            None => println!("mutant {}: NOT noticed in {seeds_max} seeds", caught.name),
         }
     }
 }

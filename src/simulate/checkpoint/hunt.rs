@@ -1,138 +1,72 @@
-//! Many seeds, and the shortest story of one that fails.
+//! Many seeds of deployments that take checkpoints.
 
 use super::check::{CheckpointReport, run};
 use super::deployment::Taken;
 use super::mistake::Mistake;
 use super::plan::CheckpointPlan;
 use crate::error::Result;
-use crate::fabric::sim::mix;
 use crate::simulate::history::Counts;
+use crate::simulate::hunt::{Caught, Hunt, Story, hunt_for, hunt_mistaken};
 
-/// A seed that failed.
-#[derive(Clone, Debug)]
-pub struct CheckpointFailure {
-    /// Which.
-    pub seed: u64,
-    /// What must not be.
-    pub violations: Vec<String>,
-    /// What had to go wrong for it, in words.
-    pub faults: Vec<String>,
-    /// How much goes wrong in the whole plan.
-    pub faults_of_plan: usize,
-}
+/// What goes wrong is first the woes of the plan, then the faults of the deployment under it.
+impl Story for CheckpointPlan {
+    type Report = CheckpointReport;
+    const COMMAND: &'static str = "reclane simulate --checkpoint";
 
-impl CheckpointFailure {
-    /// The command that runs it again.
-    #[must_use]
-    pub fn command(&self) -> String {
-        format!("reclane simulate --checkpoint --seeds 1 --from {}", self.seed)
+    fn of(seed: u64) -> CheckpointPlan {
+        CheckpointPlan::of(seed)
     }
-}
 
-/// What came of many seeds.
-#[derive(Clone, Debug, Default)]
-pub struct CheckpointHunt {
-    /// How many ran.
-    pub seeds: u64,
-    /// Those that failed.
-    pub failures: Vec<CheckpointFailure>,
-    /// How requests ended, of all.
-    pub counts: Counts,
-    /// What became of checkpoints, of all.
-    pub taken: Taken,
-    /// What went wrong by plan.
-    pub faults: u64,
-    /// Over all histories: differs when one does.
-    pub hash: u64,
-}
+    fn seed(&self) -> u64 {
+        self.seed
+    }
 
-/// A mistake, and how long it lived.
-#[derive(Clone, Debug)]
-pub struct CheckpointCaught {
-    /// Which.
-    pub mistake: Mistake,
-    /// Seeds until it was noticed; None: it was not.
-    pub after: Option<u64>,
-    /// What was noticed.
-    pub violation: String,
+    fn faults(&self) -> Vec<String> {
+        let woes = self.woes.iter().map(|(at, woe)| format!("at {} us: {woe}", at / 1000));
+        woes.chain(self.base.faults()).collect()
+    }
+
+    fn without(&self, fault: usize) -> CheckpointPlan {
+        let mut shorter = self.clone();
+        match fault.checked_sub(self.woes.len()) {
+            None => drop(shorter.woes.remove(fault)),
+            Some(fault) => drop(shorter.base.faults.remove(fault)),
+        }
+        shorter
+    }
+
+    fn run(&self) -> Result<CheckpointReport> {
+        run(self)
+    }
+
+    fn read(report: &CheckpointReport) -> (u64, &[String], &Counts) {
+        (report.hash, &report.violations, &report.counts)
+    }
 }
 
 /// Every mistake must be noticed within so many seeds from 0 on.
 pub const MISTAKE_SEEDS_MAX: u64 = 500;
-const FAILURES_MAX: usize = 5;
 
-/// Runs `seeds` seeds from `from` on.
+/// Runs `seeds` seeds from `from` on; what became of checkpoints, of all, beside the rest.
 ///
 /// # Errors
 /// As [`run`].
-pub fn hunt(from: u64, seeds: u64) -> Result<CheckpointHunt> {
-    let mut hunt = CheckpointHunt::default();
-    for seed in from..from.saturating_add(seeds) {
-        let plan = CheckpointPlan::of(seed);
-        let report = run(&plan)?;
-        hunt.seeds += 1;
-        hunt.faults += (plan.woes.len() + plan.base.faults.len()) as u64;
-        hunt.hash = mix(hunt.hash ^ report.hash);
-        add(&mut hunt, &report);
-        if !report.violations.is_empty() {
-            hunt.failures.push(failure(&plan, report)?);
-            if hunt.failures.len() >= FAILURES_MAX {
-                break;
-            }
-        }
-    }
-    Ok(hunt)
-}
-
-fn add(hunt: &mut CheckpointHunt, report: &CheckpointReport) {
-    let (all, one) = (&mut hunt.counts, &report.counts);
-    all.acknowledged += one.acknowledged;
-    all.not_executed += one.not_executed;
-    all.unknown += one.unknown;
-    all.orphaned += one.orphaned;
-    let (all, one) = (&mut hunt.taken, &report.taken);
-    all.committed += one.committed;
-    all.aborted += one.aborted;
-    all.restored += one.restored;
-    all.in_doubt += one.in_doubt;
-}
-
-/// Takes away whatever the plan fails without.
-fn failure(plan: &CheckpointPlan, report: CheckpointReport) -> Result<CheckpointFailure> {
-    let mut best = plan.clone();
-    let mut index = 0;
-    while index < best.woes.len() + best.base.faults.len() {
-        let mut shorter = best.clone();
-        match index.checked_sub(best.woes.len()) {
-            None => drop(shorter.woes.remove(index)),
-            Some(index) => drop(shorter.base.faults.remove(index)),
-        }
-        if run(&shorter)?.violations.is_empty() {
-            index += 1;
-        } else {
-            best = shorter;
-        }
-    }
-    let woes = best.woes.iter().map(|(at, woe)| format!("at {} us: {woe}", at / 1000));
-    Ok(CheckpointFailure {
-        seed: plan.seed,
-        violations: report.violations,
-        faults: woes.chain(best.base.faults.iter().map(ToString::to_string)).collect(),
-        faults_of_plan: plan.woes.len() + plan.base.faults.len(),
-    })
+pub fn hunt(from: u64, seeds: u64) -> Result<(Hunt, Taken)> {
+    let mut all = Taken::default();
+    let hunt = hunt_for::<CheckpointPlan>(from, seeds, |report| {
+        let one = &report.taken;
+        all.committed += one.committed;
+        all.aborted += one.aborted;
+        all.restored += one.restored;
+        all.in_doubt += one.in_doubt;
+    })?;
+    Ok((hunt, all))
 }
 
 /// How many seeds a mistake survives.
 ///
 /// # Errors
 /// As [`run`].
-pub fn hunt_mistake(mistake: Mistake, from: u64, seeds: u64) -> Result<CheckpointCaught> {
-    for seed in from..from.saturating_add(seeds) {
-        let plan = CheckpointPlan { mistake: Some(mistake), ..CheckpointPlan::of(seed) };
-        let report = run(&plan)?;
-        if let Some(violation) = report.violations.first() {
-            return Ok(CheckpointCaught { mistake, after: Some(seed - from + 1), violation: violation.clone() });
-        }
-    }
-    Ok(CheckpointCaught { mistake, after: None, violation: String::new() })
+pub fn hunt_mistake(mistake: Mistake, from: u64, seeds: u64) -> Result<Caught> {
+    hunt_mistaken(mistake.name(), from, seeds, |plan| CheckpointPlan { mistake: Some(mistake), ..plan })
 }

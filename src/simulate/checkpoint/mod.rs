@@ -26,6 +26,6 @@ mod truth;
 
 pub use check::{CheckpointReport, run};
 pub use deployment::Taken;
-pub use hunt::{CheckpointCaught, CheckpointFailure, CheckpointHunt, MISTAKE_SEEDS_MAX, hunt, hunt_mistake};
+pub use hunt::{MISTAKE_SEEDS_MAX, hunt, hunt_mistake};
 pub use mistake::Mistake;
 pub use plan::{CheckpointPlan, End, Woe};
