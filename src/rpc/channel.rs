@@ -91,7 +91,7 @@ impl<F: Fabric, R: Default + Send> Channel<F, R> {
                         at: slot,
                         via: u32::try_from(slots.len()).unwrap_or(u32::MAX),
                         is_bare: false,
-                        is_plain: connection.is_plain() && !checksum,
+                        is_plain: connection.is_plain(checksum),
                         record: R::default(),
                     }),
                 }));

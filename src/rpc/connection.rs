@@ -277,9 +277,10 @@ impl<F: Fabric> Connection<F> {
         Some(SlotPlaces { request_header, request_payload, response_header })
     }
 
-    /// Whether requests and answers are plain stores and loads, and the last word says all: windows under `single`.
-    pub(super) fn is_plain(&self) -> bool {
-        self.parts.staging.is_none() && self.parts.scheme == Scheme::Single
+    /// Whether requests and answers are plain stores and loads, and the last word says all: windows under `single`, and
+    /// nothing is summed.
+    pub(super) fn is_plain(&self, checksum: bool) -> bool {
+        self.parts.staging.is_none() && self.parts.scheme == Scheme::Single && !checksum
     }
 
     /// Commits a request on a connection that is plain.

@@ -27,7 +27,7 @@ impl<F: Fabric, R> Channel<F, R> {
         let own = unsafe { &mut *slot.own.get() };
         own.word = connection.word_before_first(slot.slot);
         own.places = places;
-        own.is_plain = connection.is_plain() && !self.checksum;
+        own.is_plain = connection.is_plain(self.checksum);
         own.connection = connection;
         own.at = slot.slot;
         own.via = held.index;

@@ -56,7 +56,7 @@ impl<F: Fabric> PsClient<F> {
         })
     }
 
-    /// Sends and gives the slot back when that fails.
+    /// Sends, and says so to the record of a request that is `timed`; gives the slot back when that fails.
     #[inline(always)]
     unsafe fn launch(
         &self,
@@ -64,9 +64,15 @@ impl<F: Fabric> PsClient<F> {
         held: Held,
         header: RequestHeader,
         landing: *const u8,
+        timed: bool,
     ) -> Result<()> {
         // SAFETY: the slot is held; the payload was written; landing is the caller's to keep.
         match unsafe { channel.send(held, header, landing) } {
+            Ok(()) if timed => {
+                // SAFETY: the record is the holder's.
+                unsafe { (*channel.record(held)).sent() };
+                Ok(())
+            }
             Ok(()) => Ok(()),
             Err(error) => {
                 self.count_fault(channel.shard(), fault::FAILED);
@@ -85,18 +91,6 @@ impl<F: Fabric> PsClient<F> {
         // SAFETY: the record is the holder's.
         let record = unsafe { &mut *channel.record(held) };
         record.is_unusual && record.begin_unusual()
-    }
-
-    /// A request that is timed was sent, or was not: then its record is nobody's any more.
-    ///
-    /// # Safety
-    /// The slot is held if the request was sent.
-    #[cold]
-    unsafe fn sent_timed(channel: &Channel<F, Record>, held: Held, outcome: &Result<()>) {
-        if outcome.is_ok() {
-            // SAFETY: the record is the holder's.
-            unsafe { (*channel.record(held)).sent() };
-        }
     }
 
     /// # Safety
@@ -174,11 +168,7 @@ impl<F: Fabric> PsClient<F> {
             {
                 header.payload_bytes = place_keys(&mut header, plan.keys, channel.payload(held)) as u32;
             }
-            let outcome = self.launch(channel, held, header, landing);
-            if timed {
-                Self::sent_timed(channel, held, &outcome);
-            }
-            outcome
+            self.launch(channel, held, header, landing, timed)
         }
     }
 
@@ -230,11 +220,7 @@ impl<F: Fabric> PsClient<F> {
             }
             let timed = Self::is_timed(channel, held);
             (*channel.record(held)).begin(plan, 0);
-            let outcome = self.launch(channel, held, header, core::ptr::null());
-            if timed {
-                Self::sent_timed(channel, held, &outcome);
-            }
-            outcome
+            self.launch(channel, held, header, core::ptr::null(), timed)
         }
     }
 
@@ -262,7 +248,7 @@ impl<F: Fabric> PsClient<F> {
                 header.payload_bytes = bytes.len() as u32;
             }
             *channel.record(held) = Record { op: op as u8, ..Record::default() };
-            self.launch(channel, held, header, core::ptr::null())?;
+            self.launch(channel, held, header, core::ptr::null(), false)?;
         }
         Ok(Token::single(shard, held.index, held.use_count))
     }
