@@ -48,7 +48,7 @@ fn under_load_no_update_is_in_a_checkpoint_without_the_one_before_it() {
     drop(client);
     for (epoch, before, after) in least {
         kill_all(&mut deployment);
-        deployment.changes = with(&deployment.changes, "checkpoint-restore-epoch", &epoch.to_string());
+        deployment.changes = with(&deployment.changes, "checkpoint-restore-epoch", epoch);
         start_all(&mut deployment, 2);
         let client = deployment.client();
         assert_eq!(Table::open(&client, "t", 16).tag, table.tag);

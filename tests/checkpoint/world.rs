@@ -2,48 +2,14 @@
 
 use crate::rows::Table;
 use crate::support::{Deployment, PATIENCE, Process, with};
-use reclane::checkpoint::disk::RealDisk;
-use reclane::checkpoint::{Catalog, Found};
 use reclane::engine::{CheckpointState, CheckpointStatus, Client, Request, Rows};
 use reclane::error::Result;
 use reclane::ids::TableTag;
 use reclane::wire::payload::{Optimizer, TableSpec};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory of this test; gone afterwards.
-pub struct Directory(pub PathBuf);
-
-impl Directory {
-    pub fn new() -> Directory {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("reclane-checkpoints-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a directory");
-        Directory(path)
-    }
-
-    pub fn path(&self) -> &str {
-        self.0.to_str().expect("UTF-8")
-    }
-
-    pub fn catalog(&self) -> Catalog {
-        Catalog::new(self.path())
-    }
-
-    /// Epochs that are committed, newest first.
-    pub fn committed(&self) -> Vec<u64> {
-        let all = self.catalog().list(&RealDisk).expect("a list");
-        let committed = |found: &Found| matches!(found.manifest, Ok(Some(_)));
-        all.iter().filter(|found| committed(found)).map(|found| found.epoch).collect()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+#[path = "../common/directory.rs"]
+mod directory;
+pub use directory::Directory;
 
 /// A deployment of so many shards with checkpoints.
 pub fn deployment(shards: u32, directory: &Directory, changes: &[(&str, &str)]) -> Deployment {
@@ -60,7 +26,7 @@ pub fn kill_all(deployment: &mut Deployment) {
 
 /// Starts all shards again, so many as `shards` says.
 pub fn start_all(deployment: &mut Deployment, shards: u32) {
-    deployment.changes = with(&deployment.changes, "num-server-processes", &shards.to_string());
+    deployment.changes = with(&deployment.changes, "num-server-processes", shards);
     deployment.changes = with(&deployment.changes, "rdma-control-plane-port", "0");
     for shard in 0..shards {
         let server = deployment.server(shard);
@@ -70,7 +36,7 @@ pub fn start_all(deployment: &mut Deployment, shards: u32) {
 
 /// Starts one shard that dies at a step.
 pub fn doomed(deployment: &mut Deployment, shard: u32, label: &str, times: u64) -> Process {
-    let changes = with(&deployment.changes, "shard-id", &shard.to_string());
+    let changes = with(&deployment.changes, "shard-id", shard);
     Process::start(&format!("server that dies at {label} {times}"), &changes)
 }
 

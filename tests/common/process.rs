@@ -14,9 +14,9 @@ const MARK: &str = "@ ";
 pub type Changes = Vec<(String, String)>;
 
 /// The same with one more or another one.
-pub fn with(changes: &[(String, String)], name: &str, value: &str) -> Changes {
+pub fn with(changes: &[(String, String)], name: &str, value: impl ToString) -> Changes {
     let mut all: Changes = changes.iter().filter(|(known, _)| known != name).cloned().collect();
-    all.push((name.to_owned(), value.to_owned()));
+    all.push((name.to_owned(), value.to_string()));
     all
 }
 
@@ -66,14 +66,29 @@ impl Process {
 
     /// The next line that the child means for us.
     pub fn hear(&mut self) -> String {
+        self.try_hear().unwrap_or_else(|| panic!("process {} ended without a word", self.pid()))
+    }
+
+    /// The same; None when it has ended.
+    pub fn try_hear(&mut self) -> Option<String> {
         for line in &mut self.output {
             let line = line.expect("text");
             // The harness writes the test's name without an end of line.
             if let Some((_, said)) = line.split_once(MARK) {
-                return said.to_owned();
+                return Some(said.to_owned());
             }
         }
-        panic!("process {} ended without a word", self.pid());
+        None
+    }
+
+    /// Everything that it means for us until it ends.
+    pub fn last_words(&mut self) -> Vec<String> {
+        core::iter::from_fn(|| self.try_hear()).collect()
+    }
+
+    /// As `tell`, to one that may have ended.
+    pub fn try_tell(&mut self, command: &str) {
+        let _ = writeln!(self.input, "{command}");
     }
 
     pub fn tell(&mut self, command: &str) {

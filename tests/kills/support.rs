@@ -73,7 +73,7 @@ impl Deployment {
 
     /// Starts the process of a shard; shard 0 decides about the port.
     pub fn server(&mut self, shard: u32) -> Process {
-        let mut server = Process::start("server", &with(&self.changes, "shard-id", &shard.to_string()));
+        let mut server = Process::start("server", &with(&self.changes, "shard-id", shard));
         let port = server.hear();
         if shard == 0 {
             self.changes = with(&self.changes, "rdma-control-plane-port", &port);

@@ -57,7 +57,7 @@ fn a_stopped_process_is_read_and_a_killed_one_is_known_to_be_dead() {
 fn an_orderly_end_leaves_no_file_and_only_the_last_dead_predecessor_is_kept() {
     let folder = Folder::new();
     let deployment = Deployment::start(1, &[]);
-    let changes = with(&with(&deployment.changes, "metrics-directory", &folder.text()), "client-id", "7");
+    let changes = with(&with(&deployment.changes, "metrics-directory", folder.text()), "client-id", "7");
     let mut pids = Vec::new();
     for _ in 0..3 {
         let mut client = Process::start("client", &changes);
@@ -118,7 +118,7 @@ fn a_process_that_cannot_have_its_file_says_so() {
     let folder = Folder::new();
     std::fs::write(folder.0.join("file"), "").expect("a file");
     let deployment = Deployment::start(1, &[]);
-    let changes = with(&deployment.changes, "metrics-directory", &folder.0.join("file/below").display().to_string());
+    let changes = with(&deployment.changes, "metrics-directory", folder.0.join("file/below").display());
     let settings = crate::support::settings(reclane::options::Side::Client, &changes);
     let error = reclane::engine::Client::open(&settings).expect_err("no directory");
     assert!(error.status == Status::OsError && error.message.contains("metrics-directory"), "{error}");

@@ -1,26 +1,16 @@
 //! A rank in a process of its own. It does what its parent writes to it, and ends with it.
 
-use crate::support::{ALL, Changes, MARK, OPTIONS, PATIENCE, ROLE, at, settings, word, write};
+use crate::support::{ALL, PATIENCE, at, commands, role, say, settings, word, write};
 use reclane::checkpoint::steps;
 use reclane::engine::{CheckpointState, Rank};
 use reclane::error::Result;
 use reclane::options::Settings;
-use std::io::BufRead;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-fn say(what: impl core::fmt::Display) {
-    println!("\n{MARK}{what}");
-}
-
 /// Plays the role that the environment names; without one, nothing.
 pub fn play() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    // SAFETY: a plain system call.
-    assert_eq!(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }, 0);
-    let options = std::env::var(OPTIONS).expect("options");
-    let split = |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let changes: Changes = options.lines().map(|line| split(line).expect("name=value")).collect();
+    let Some((role, changes)) = role() else { return };
     if let Some(label) = role.strip_prefix("saver that dies at ") {
         die_at(label.to_owned());
     }
@@ -40,7 +30,7 @@ pub fn play() {
             }
         }
     }
-    for command in std::io::stdin().lock().lines().map_while(core::result::Result::ok) {
+    for command in commands() {
         let (verb, number) = command.split_once(' ').unwrap_or((&command, "0"));
         let number: u32 = number.parse().expect("a number");
         match verb {

@@ -172,7 +172,9 @@ fn life(changes: &Changes, ranks: u32, kill: Option<(u64, Option<usize>)>) -> Op
                     assert!(last.iter().any(|said| said.starts_with("end ") || said.starts_with("lost ")), "rank {n}");
                 }
             }
-            None => all.iter_mut().for_each(Process::kill),
+            None => all.iter_mut().for_each(|one| {
+                one.kill();
+            }),
         }
         return None;
     }
