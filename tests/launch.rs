@@ -241,7 +241,7 @@ fn what_cannot_run_is_refused_before_anything_starts() {
 
 /// A stand-in for ssh: runs its last argument with a shell that gets none of our signals, as on another machine.
 fn with_stand_in_ssh(dir: &Dir) -> String {
-    dir.script("ssh", "for last; do :; done\nsetsid sh -c \"$last\"");
+    dir.script("ssh", "for last; do :; done\ncommand -p setsid sh -c \"$last\"");
     format!("{}:{}", dir.0.display(), std::env::var("PATH").unwrap())
 }
 
@@ -267,4 +267,23 @@ fn over_ssh_words_arrive_unchanged_and_servers_stop() {
     let log = dir.log("client-0");
     assert!(log.starts_with("<it's  $HOME>\n<--global_id=2>\n"), "{log}");
     assert!(log.contains("<--rdma_control_plane_host=192.0.2.1>\n"), "{log}");
+}
+
+#[test]
+fn a_server_is_stopped_over_ssh_before_it_leads_its_group() {
+    let dir = Dir::new("early-stop");
+    let fifo = dir.fifo();
+    let path = with_stand_in_ssh(&dir);
+    // Never gets as far as making the server a group of its own.
+    dir.script(
+        "setsid",
+        &format!(
+            "case $* in *stopped*) echo x >{}; exec sleep 1000;; esac\nexec env -u PATH setsid \"$@\"",
+            fifo.display()
+        ),
+    );
+    let client = dir.script("client", &format!("read line <{}", fifo.display()));
+    let line = ["--execution-backend=ssh", "--server-cmd", SERVER, "--client-cmd", &client];
+    let output = dir.launch(&line).env("PATH", path).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }

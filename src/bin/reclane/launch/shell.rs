@@ -70,10 +70,11 @@ pub fn held(words: &[String], environment: &[(String, String)]) -> String {
     }
     command.push_str(&words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "));
     // A background command's input is /dev/null, so the real one is kept as descriptor 3 for the guard alone. A background
-    // command leads no group, so setsid makes it one without a fork, and $child stays its number.
+    // command leads no group, so setsid makes it one without a fork, and $child stays its number. Until it has, there is no
+    // such group, and the command has not begun either: then its process alone is ended.
     format!(
         "exec 3<&0 </dev/null; setsid {command} 3<&- & child=$!; \
-         (cat <&3 >/dev/null; kill -TERM -$child; sleep 5; kill -KILL -$child) >/dev/null 2>&1 & guard=$!; \
+         (cat <&3 >/dev/null; kill -TERM -$child || kill -TERM $child; sleep 5; kill -KILL -$child) >/dev/null 2>&1 & guard=$!; \
          exec 3<&-; wait $child; status=$?; kill -KILL -$child 2>/dev/null; kill $guard 2>/dev/null; exit $status"
     )
 }
