@@ -53,7 +53,7 @@ count_skips() {
 }
 
 # No gate takes half of this on two cores; one that does hangs, and is ended with all that it started.
-gate_seconds_max=2400
+gate_seconds_max=1500
 gate_group='' watch_group=''
 
 end_group() {
@@ -71,8 +71,10 @@ run_bounded() {
     set -m
     "$@" >"$log" 2>&1 </dev/null &
     gate_group=$!
-    { sleep "$gate_seconds_max" && printf 'FAILED: took more than %s s\n' "$gate_seconds_max" >>"$log" &&
-        end_group "$gate_group"; } >/dev/null 2>&1 </dev/null &
+    { sleep "$gate_seconds_max" && {
+        printf 'FAILED: took more than %s s; its threads:\n' "$gate_seconds_max"
+        ps -eLo pgid,pid,lwp,stat,pcpu,wchan:24,comm,args | awk -v group="$gate_group" 'NR == 1 || $1 == group'
+    } >>"$log" && end_group "$gate_group"; } >/dev/null 2>&1 </dev/null &
     watch_group=$!
     set +m
     wait "$gate_group" || status=$?
