@@ -195,7 +195,6 @@ gate rust-tests rust_tests
 gate rust-tests-minimal rust_tests_minimal
 gate rust-tests-address scripts/sanitize.sh
 gate install scripts/install.sh "$prefix"
-tool_gate budget valgrind scripts/budget.sh
 gate bench-peers bench_peers
 gate ctests ctests/run.sh "$prefix"
 gate ctests-address sanitized_ctests
@@ -205,6 +204,9 @@ gate demo-short scripts/demo.sh --short
 # On the ratings that the demo fetched; a long one is scripts/chaos.sh --seconds 20 --seeds 100.
 gate chaos-short scripts/chaos.sh --built "$target/test-examples" --seconds 10
 gate demo-checkpoint scripts/demo-checkpoint.sh --kills 3 --epochs 2
+# Behind all that uses the installed build: as a bench it is built with the features of what only tests need, over the same
+# files, and who comes next builds again.
+tool_gate budget valgrind scripts/budget.sh
 # On this machine's RDMA devices, or on Soft-RoCE in guests.
 gate clippy-device-tests cargo clippy --locked --all-targets --features device-tests -- -D warnings
 gate verbs env RECLANE_TEST_PREFIX="$prefix" scripts/test-verbs.sh

@@ -210,9 +210,10 @@ fn a_rank_that_does_not_come_or_leaves_holds_up_nobody() {
             }
         });
         // Until it waits, this rank may not leave: a second call of it is busy then.
-        while !ranks[0]
-            .checkpoint(false, Vec::new(), Duration::ZERO)
-            .is_err_and(|e| e.message.contains("another thread"))
+        while !waiting.is_finished()
+            && !ranks[0]
+                .checkpoint(false, Vec::new(), Duration::ZERO)
+                .is_err_and(|e| e.message.contains("another thread"))
         {}
         drop(last);
         let error = waiting.join().expect("a thread").expect_err("rank 1 left");

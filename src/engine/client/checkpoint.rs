@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// Longest name of one.
 pub const SECTION_NAME_BYTES_MAX: usize = 255;
-/// Checkpoints whose end is remembered.
+/// Checkpoints that are remembered. Of more, the oldest that has ended is forgotten: somebody may wait for one under way.
 const NOTES_MAX: usize = 64;
 const MAIL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest silence of shard 0 before an asker looks whether it is still there.
@@ -97,7 +97,9 @@ impl Notes {
         };
         known.insert(number, status);
         while known.len() > NOTES_MAX {
-            known.pop_first();
+            let ended = known.iter().find(|(_, status)| status.state >= State::Committed).map(|(number, _)| *number);
+            let oldest = ended.or_else(|| known.keys().next().copied());
+            oldest.and_then(|number| known.remove(&number));
         }
         number
     }
@@ -184,5 +186,25 @@ impl<F: Fabric> Core<F> {
     pub(super) fn checkpoint_abort(&self, number: u64) -> Result<()> {
         self.notes().get(number)?;
         self.write_to_leader(&Message::Stop(number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_that_ended_are_forgotten_first_and_the_number_is_bounded() {
+        let notes = Notes::default();
+        let waited = notes.begin();
+        for _ in 0..3 * NOTES_MAX {
+            let number = notes.begin();
+            notes.advance(number, 0, State::Aborted, "given up");
+        }
+        assert_eq!(notes.get(waited).expect("under way").state, State::Asked);
+        assert_eq!(lock(&notes.known).len(), NOTES_MAX);
+        (0..NOTES_MAX).for_each(|_| drop(notes.begin()));
+        assert!(notes.get(waited).is_err());
+        assert_eq!(lock(&notes.known).len(), NOTES_MAX);
     }
 }

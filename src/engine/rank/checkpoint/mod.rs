@@ -65,6 +65,8 @@ impl<F: Fabric> Core<F> {
         if copied.is_err() {
             // The others wait for this rank no longer. Too late for one that holds it already, and then it is let go.
             let _ = self.write_to_leader(Message::Stop(number));
+            // The caller does not learn the number.
+            shared.notes.forget(number);
         }
         shared.desk.leave();
         copied.map(|_| number)
