@@ -295,3 +295,15 @@ pub trait Waker: Debug + Send + Sync + 'static {
     /// Rings from this process. Threads: any.
     fn notify(&self);
 }
+
+/// How long a sleeper trusts in being rung before it looks once more: longer than any store takes to become visible.
+const DOUBT: Duration = Duration::from_millis(2);
+
+/// What an armed poller that found nothing does: sleeps until rung, at most `longest`, and looks once more soon after it
+/// went to sleep. A ring that the kernel's barrier missed (the shared-memory provider's `fence`) costs that moment instead
+/// of the whole sleep.
+pub fn sleep<W: Waker>(waker: &W, longest: Duration, found: impl FnOnce() -> bool) {
+    if !waker.wait(DOUBT.min(longest)) && !found() {
+        waker.wait(longest);
+    }
+}

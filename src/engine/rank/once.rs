@@ -3,7 +3,7 @@
 use super::core::{Core, Shared};
 use super::operate::pace;
 use crate::error::{Error, Outcome, Result, Status};
-use crate::fabric::{Fabric, Waker};
+use crate::fabric::{Fabric, Waker, sleep};
 use crate::memory::{Asked, Asker, Look, Purpose, Stop};
 use crate::rpc::Turn;
 use crate::sync::{Arc, Ordering, lock};
@@ -150,9 +150,12 @@ fn serve<F: Fabric>(shared: &Arc<Shared<F>>, waker: &F::Waker) {
             std::thread::yield_now();
         } else {
             waker.arm();
-            let served = shared.round();
+            let mut served = shared.round();
             if served == 0 && !ends() {
-                waker.wait(NAP);
+                sleep(waker, NAP, || {
+                    served = shared.round();
+                    served > 0 || ends()
+                });
             }
             shared.served.fetch_add(served as u64, Ordering::Relaxed);
             waker.disarm();

@@ -4,7 +4,7 @@
 use super::checkpoint::Hold;
 use super::queue::{Job, Queue};
 use super::watched::{Rounds, Watched};
-use crate::fabric::{Fabric, Waker};
+use crate::fabric::{Fabric, Waker, sleep};
 use crate::ids::{ClientId, Incarnation};
 use crate::ps::{Handler, HandlerCounts, Scratch};
 use crate::rpc::{READY_MAX, Ready, Scanner, ServerLane, take_completions};
@@ -407,7 +407,7 @@ impl<F: Fabric> Poller<F> {
         waker.arm();
         if !self.mailbox.news.load(Ordering::Relaxed) && !self.round(true) {
             self.mailbox.counters.sleeps.fetch_add(1, Ordering::Relaxed);
-            waker.wait(SLEEP);
+            sleep(&*waker, SLEEP, || self.mailbox.news.load(Ordering::Relaxed) || self.round(true));
             if let Some(watched) = &mut self.watched {
                 watched.slept();
             }

@@ -12,6 +12,12 @@
 //! sleeper's store and rings. If the load came earlier, so did the ringer's store, which the barrier made visible before
 //! `heavy` returned, and the sleeper sees the word. There is no third case.
 //!
+//! Linux (6.18 and before, `membarrier_switch_mm`) breaks the first rule in one case: when a thread ends and its core goes
+//! straight to a thread of the same process, that core is left out of barriers for all registered processes until another
+//! process runs there. The barrier for the own process alone does not have the fault, so `heavy` sends both. For a ringer in
+//! another process the fault stays: pollers therefore look once more a moment after they went to sleep
+//! ([`crate::fabric::sleep`]), and a ring lost to it costs that moment.
+//!
 //! Where the kernel cannot do it for either process, the ringer uses a full fence, and `heavy` contains one always.
 
 use crate::sync::{OnceLock, Ordering, compiler_fence, fence};
@@ -19,6 +25,8 @@ use crate::sync::{OnceLock, Ordering, compiler_fence, fence};
 const MEMBARRIER_QUERY: libc::c_int = 0;
 const MEMBARRIER_GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
 const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
+const MEMBARRIER_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
 fn membarrier(command: libc::c_int) -> libc::c_long {
     // SAFETY: no pointers; flags and cpu are 0.
@@ -35,6 +43,8 @@ pub(super) fn available() -> bool {
             && offered & needed == needed
             && membarrier(MEMBARRIER_REGISTER_GLOBAL_EXPEDITED) == 0
             && membarrier(MEMBARRIER_GLOBAL_EXPEDITED) == 0
+            && membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED) == 0
+            && membarrier(MEMBARRIER_PRIVATE_EXPEDITED) == 0
     })
 }
 
@@ -43,6 +53,7 @@ pub(super) fn heavy() {
     // Partner: the SeqCst fence in `full`, for ringers that cannot receive barriers.
     fence(Ordering::SeqCst);
     if available() {
+        membarrier(MEMBARRIER_PRIVATE_EXPEDITED);
         membarrier(MEMBARRIER_GLOBAL_EXPEDITED);
     }
 }
