@@ -72,9 +72,10 @@ run_bounded() {
     "$@" >"$log" 2>&1 </dev/null &
     gate_group=$!
     { sleep "$gate_seconds_max" && {
-        printf 'FAILED: took more than %s s; its threads:\n' "$gate_seconds_max"
-        ps -eLo pgid,pid,lwp,stat,pcpu,wchan:24,comm,args | awk -v group="$gate_group" 'NR == 1 || $1 == group'
-    } >>"$log" && end_group "$gate_group"; } >/dev/null 2>&1 </dev/null &
+        printf 'FAILED: took more than %s s; its threads:\n' "$gate_seconds_max" >>"$log"
+        ps -eLo pgid,pid,lwp,stat,pcpu,wchan:24,comm,args | awk -v group="$gate_group" 'NR == 1 || $1 == group' >>"$log"
+        end_group "$gate_group"
+    }; } >/dev/null 2>&1 </dev/null &
     watch_group=$!
     set +m
     wait "$gate_group" || status=$?
