@@ -198,6 +198,7 @@ static void handle_mistakes(reclane_client* client, uint32_t table, reclane_opti
     CHECK_STATUS(RECLANE_STATUS_NULL_POINTER, reclane_client_update(NULL, table, &key, 1, NULL, &error));
     CHECK_STATUS(RECLANE_STATUS_NULL_POINTER, reclane_client_update_flat(NULL, table, &key, 1, row, DIM, &error));
     CHECK_STATUS(RECLANE_STATUS_NULL_POINTER, reclane_client_wait(NULL, 1, 0, &error));
+    CHECK_STATUS(RECLANE_STATUS_NULL_POINTER, reclane_client_finish(NULL, 1, 0, &error));
     CHECK_STATUS(RECLANE_STATUS_NULL_POINTER, reclane_client_query(NULL, 1, &error));
     CHECK_STATUS(RECLANE_STATUS_NULL_POINTER, reclane_client_revoke(NULL, 1, &error));
     CHECK_STATUS(RECLANE_STATUS_NULL_POINTER, reclane_client_shutdown(NULL, 0, &error));
@@ -212,6 +213,7 @@ static void handle_mistakes(reclane_client* client, uint32_t table, reclane_opti
         if (never[i] == (uint64_t)1 << 62 || never[i] == (uint64_t)1 << 63)
             continue; /* the very first ones look so */
         CHECK_STATUS(RECLANE_STATUS_STALE_TOKEN, reclane_client_wait(client, never[i], 0, &error));
+        CHECK_STATUS(RECLANE_STATUS_STALE_TOKEN, reclane_client_finish(client, never[i], 0, &error));
         CHECK_STATUS(RECLANE_STATUS_STALE_TOKEN, reclane_client_revoke(client, never[i], &error));
     }
 }

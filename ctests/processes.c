@@ -121,9 +121,18 @@ static void killed_server(reclane_client* client, uint32_t table, child* server)
     reclane_request before = 0;
     CHECK_OK(reclane_client_submit_update_flat(client, table, &key, 1, row, DIM, &before, &error));
     CHECK_OK(reclane_client_wait(client, before, 0, &error));
-    CHECK(kill(server->pid, SIGKILL) == 0);
+    /* Stopped, so that it cannot answer this one. */
+    reclane_request lost = 0;
     int status = 0;
+    CHECK(kill(server->pid, SIGSTOP) == 0);
+    CHECK(waitpid(server->pid, &status, WUNTRACED) == server->pid && WIFSTOPPED(status));
+    CHECK_OK(reclane_client_submit_get(client, table, &key, 1, row, DIM, &lost, &error));
+    CHECK(kill(server->pid, SIGKILL) == 0);
     CHECK(waitpid(server->pid, &status, 0) == server->pid && WIFSIGNALED(status));
+    const reclane_status ended = reclane_client_finish(client, lost, 0, &error);
+    CHECK(ended < 0 && ended == error.status && error.shard == 0);
+    CHECK(ended != RECLANE_STATUS_STALE_TOKEN && ended != RECLANE_STATUS_BUSY);
+    CHECK_STATUS(RECLANE_STATUS_STALE_TOKEN, reclane_client_revoke(client, lost, &error));
     const reclane_status got = reclane_client_get(client, table, &key, 1, row, DIM, &error);
     const reclane_class class_of = reclane_status_class(got);
     CHECK(got < 0 && (class_of == RECLANE_CLASS_LANE || class_of == RECLANE_CLASS_PEER));

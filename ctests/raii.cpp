@@ -88,6 +88,10 @@ void requests(Client& client, std::uint32_t table) {
     CHECK(client.stats()->slots_held == 0);
 
     const std::vector<const float*> gradients{rows.data(), rows.data() + dim, rows.data() + 2 * dim};
+    auto again = client.submit_get(table, keys, got);
+    CHECK(again && again->finish() && again->token() == 0 && got == rows);
+    CHECK(again->finish().status() == RECLANE_STATUS_STALE_TOKEN);
+    CHECK(client.stats()->slots_held == 0);
     CHECK(client.submit_update(table, keys, gradients)->wait().ok());
     CHECK(client.submit_update_flat(table, keys, rows)->wait().ok());
     const std::vector<const float*> too_few(gradients.begin(), gradients.begin() + 1);

@@ -108,6 +108,17 @@ static void submitted_calls(reclane_client* client, uint32_t table) {
     CHECK_OK(reclane_client_submit_get(client, table, NULL, 0, NULL, 0, &request, &error));
     finish(client, request);
 
+    /* Waited for and released in one call: one slot's, and many slots'. */
+    const size_t counts[] = {0, 1, 16, MANY};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; ++i) {
+        CHECK_OK(reclane_client_put(client, table, keys, MANY, rows, MANY * DIM, &error));
+        CHECK_OK(reclane_client_submit_get(client, table, keys, counts[i], got, MANY * DIM, &request, &error));
+        CHECK_OK(reclane_client_finish(client, request, 0, &error));
+        CHECK(same(got, rows, counts[i] * DIM));
+        CHECK_STATUS(RECLANE_STATUS_STALE_TOKEN, reclane_client_finish(client, request, 0, &error));
+        CHECK_STATUS(RECLANE_STATUS_STALE_TOKEN, reclane_client_revoke(client, request, &error));
+    }
+
     /* A request that nobody waited for can be let go. */
     CHECK_OK(reclane_client_submit_get(client, table, keys, MANY, got, MANY * DIM, &request, &error));
     CHECK_OK(reclane_client_revoke(client, request, &error));

@@ -242,13 +242,14 @@ static void a_slow_callback(reclane_client* client, uint32_t table, reclane_serv
     error.status = 77;
     CHECK_STATUS(RECLANE_STATUS_PENDING, reclane_client_query(client, request, &error));
     CHECK_STATUS(RECLANE_STATUS_PENDING, reclane_client_wait(client, request, 20, &error));
+    CHECK_STATUS(RECLANE_STATUS_PENDING, reclane_client_finish(client, request, 20, &error));
     CHECK(error.status == 77); /* no failure, so it was left alone */
     CHECK_STATUS(RECLANE_STATUS_BUSY, reclane_client_shutdown(client, 20, &error));
     CHECK_STATUS(RECLANE_STATUS_BUSY, reclane_server_stop(server, 20, &error));
     pthread_mutex_unlock(&gate);
-    CHECK_OK(reclane_client_wait(client, request, 0, &error));
+    CHECK_OK(reclane_client_finish(client, request, 0, &error));
     CHECK(memcmp(got, row, sizeof row) == 0);
-    CHECK_OK(reclane_client_revoke(client, request, &error));
+    CHECK_STATUS(RECLANE_STATUS_STALE_TOKEN, reclane_client_finish(client, request, 0, &error));
     CHECK_OK(reclane_server_stop(server, 0, &error));
     CHECK(reclane_client_get(client, table, &key, 1, got, DIM, &error) < 0);
 }

@@ -16,6 +16,7 @@ const NOUNS: &[&str] = &[
     "server",
     "client",
     "request",
+    "ending",
     "outcome",
     "buffer",
     "info",

@@ -39,8 +39,7 @@ reclane::Request Session::submit_get(const Keys& keys, Rows& rows) {
 }
 
 void Session::finish(reclane::Request& request) {
-    must(request.wait(), "waiting for an answer");
-    must(request.revoke(), "releasing a request");
+    must(request.finish(), "waiting for an answer");
 }
 
 void Session::meet(const std::string& where, std::uint32_t processes, std::uint64_t timeout_ms) {

@@ -1804,11 +1804,11 @@ reclane_status reclane_client_break_lane(struct reclane_client *client,
  * Request: one GET, PUT, UPDATE or UPDATE_FLAT.
  *
  * The plain calls send a request and wait for its end. The submit calls send it and return a reclane_request, a number
- * that stays good until reclane_client_revoke(): query it, wait for it, borrow its rows, then revoke it. Every request
- * that was submitted must be revoked once, also when it failed; a number that was revoked is recognised and refused with
- * RECLANE_STATUS_STALE_TOKEN. Each open request holds slots: when all are held, submit calls answer
- * RECLANE_STATUS_NO_SLOT, and the plain calls wait for one. A request belongs to one thread at a time; different requests
- * of one client may be worked on by different threads at once.
+ * that stays good until it is released: query it, wait for it, borrow its rows, then revoke it; or wait and release with
+ * reclane_client_finish(). Every request that was submitted must be released once, also when it failed; a number that
+ * was released is recognised and refused with RECLANE_STATUS_STALE_TOKEN. Each open request holds slots: when all are
+ * held, submit calls answer RECLANE_STATUS_NO_SLOT, and the plain calls wait for one. A request belongs to one thread at
+ * a time; different requests of one client may be worked on by different threads at once.
  *
  * There is no thread behind a request: query, wait and borrow drive it. Keys are copied before a submit call returns.
  * Rows that are sent, and the array of pointers to gradients, must stay valid and unchanged, and memory that a GET writes
@@ -2066,6 +2066,10 @@ reclane_status reclane_client_submit_update_flat_from(struct reclane_client *cli
                                                       reclane_request *request,
                                                       struct reclane_error *error);
 
+/* ----------------------------------------------------------------------------------------------------
+ * Ending: look at a submitted request, wait for it, read its rows in place, release it.
+ */
+
 /* Looks whether a request has ended, and drives it on. Does not release it.
  *
  * client   from reclane_client_open().
@@ -2103,6 +2107,28 @@ reclane_status reclane_client_wait(struct reclane_client *client,
                                    reclane_request request,
                                    uint64_t timeout_ms,
                                    struct reclane_error *error);
+
+/* Waits until a request has ended and releases it: reclane_client_wait() and reclane_client_revoke() in one call, for
+ * less than the two. For requests with memory of the caller's: the rows of a GET in place are gone with the release.
+ *
+ * client      from reclane_client_open().
+ * request     from a submit call of this client; valid afterwards only with the statuses that say so.
+ * timeout_ms  how long to wait, milliseconds. 0 for the option rdma-wait-timeout-ms, after which the request fails.
+ * error       may be NULL; filled on failure only.
+ *
+ * RECLANE_STATUS_OK            it has ended well: its rows are in the caller's memory
+ * RECLANE_STATUS_PENDING       timeout_ms is over and it is still under way: it stays valid
+ * RECLANE_STATUS_WAIT_TIMEOUT  it did not end within the option's time; the lane that carried it is lost
+ * RECLANE_STATUS_STALE_TOKEN   it was revoked before
+ * RECLANE_STATUS_BUSY          another thread is working on it: it stays valid
+ * and what it ended with: the statuses of sending and ending a request
+ * Threads: one at a time per request.  Blocks: up to timeout_ms.
+ */
+RECLANE_NODISCARD
+reclane_status reclane_client_finish(struct reclane_client *client,
+                                     reclane_request request,
+                                     uint64_t timeout_ms,
+                                     struct reclane_error *error);
 
 /* Gives the rows of a GET where they are, also while it is under way: the server publishes its progress, so the first
  * rows can be read before the last are there.

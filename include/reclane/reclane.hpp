@@ -768,6 +768,15 @@ public:
         result.place() = result.status() == RECLANE_STATUS_OK;
         return result;
     }
+    // reclane_client_finish(): wait() and revoke() in one; false when an own timeout ran out, and the request goes on
+    Result<bool> finish(std::uint64_t timeout_ms = 0) noexcept {
+        Result<bool> result;
+        result.settle(reclane_client_finish(client_, token_, timeout_ms, result.out()));
+        result.place() = result.status() == RECLANE_STATUS_OK;
+        if (result.status() != RECLANE_STATUS_PENDING && result.status() != RECLANE_STATUS_BUSY)
+            token_ = 0;
+        return result;
+    }
     // reclane_client_borrow()
     Result<BorrowedRows> borrow() noexcept {
         Result<BorrowedRows> result;

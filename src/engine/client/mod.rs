@@ -195,6 +195,15 @@ impl Client {
         on_core!(&self.face, core => core.ps().wait(token, timeout))
     }
 
+    /// Waits until the request is done, and gives its slots back.
+    ///
+    /// # Errors
+    /// As [`PsClient::finish`](crate::ps::client::PsClient::finish).
+    #[inline(always)]
+    pub fn finish(&self, token: Token, timeout: Option<Duration>) -> Result<()> {
+        on_core!(&self.face, core => core.ps().finish(token, timeout))
+    }
+
     /// Hands the rows of an in-place GET to `take`.
     ///
     /// # Errors

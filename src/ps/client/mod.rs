@@ -158,9 +158,7 @@ impl<F: Fabric> PsClient<F> {
     pub unsafe fn call<R: Region>(&self, request: &Request<'_, R>) -> Result<()> {
         // SAFETY: as the caller vouches.
         let token = self.patiently(|| unsafe { self.submit(request) })?;
-        let outcome = self.wait(token, None);
-        self.revoke(token)?;
-        outcome
+        self.finish(token, None)
     }
 
     /// Submits; again, as long as a request may take, while every slot is held or the shard's lanes are being rebuilt.
@@ -447,6 +445,39 @@ impl<F: Fabric> PsClient<F> {
             Some(Named::Batch { index, use_low }) => self.batch_revoke(index, use_low),
             None => Err(stale(token)),
         }
+    }
+
+    /// Waits until the request is done and gives its slots back: [`wait`](Self::wait) and [`revoke`](Self::revoke) in one
+    /// look at the request.
+    ///
+    /// # Errors
+    /// `Pending` when an own `timeout` is over, `StaleToken` and `Busy` leave the request as it is. Otherwise what the
+    /// request failed with: it is given back all the same.
+    #[inline(always)]
+    pub fn finish(&self, token: Token, timeout: Option<Duration>) -> Result<()> {
+        if let Some(Named::Single { shard, index, use_low }) = token.named()
+            && let Some((channel, held)) = self.seek(shard, index, use_low)
+            && channel.enter(held)
+        {
+            if self.single_is_done(channel, held) {
+                channel.release(held);
+                return Ok(());
+            }
+            channel.leave(held);
+        }
+        self.finish_longer(token, timeout)
+    }
+
+    #[inline(never)]
+    fn finish_longer(&self, token: Token, timeout: Option<Duration>) -> Result<()> {
+        let outcome = self.wait_longer(token, timeout);
+        if let Err(error) = &outcome
+            && matches!(error.status, Status::Pending | Status::StaleToken | Status::Busy)
+        {
+            return outcome;
+        }
+        self.revoke(token)?;
+        outcome
     }
 
     #[inline(always)]

@@ -87,6 +87,8 @@ const CASES: &[Case] = &[
 /// second to the next, so a workload and its yardstick must be close in time.
 const TURN_BYTES: usize = 32 << 20;
 const TURN_REQUESTS: usize = 20_000;
+/// The same with many requests under way, of which so many take as long.
+const TURN_REQUESTS_DEEP: usize = 80_000;
 
 /// One figure per round.
 #[derive(Default)]
@@ -248,7 +250,8 @@ impl Bench<'_> {
             yardsticks.turn(workload)?;
             self.shard.resume();
             let mut run = Run::new(self.client, table, workload, self.clock);
-            let usual = TURN_REQUESTS.min(TURN_BYTES / (workload.rows * workload.row_bytes));
+            let most = if workload.depth > 1 { TURN_REQUESTS_DEEP } else { TURN_REQUESTS };
+            let usual = most.min(TURN_BYTES / (workload.rows * workload.row_bytes));
             let count = arguments.turn_requests.unwrap_or(usual);
             run.chunk(count / 8)?;
             let (latencies, rate) = run.chunk(count)?;

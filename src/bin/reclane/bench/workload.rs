@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Rows are read in place, each line of them, while the server still gathers.
+    /// Large answers are read in place, each line of them, while the server still gathers; small ones land in the
+    /// caller's memory.
     Get,
     /// Rows are copied from ordinary memory.
     Put,
@@ -108,8 +109,25 @@ pub struct Run<'a> {
     keys: Vec<u64>,
     next: usize,
     begun: u32,
-    under_way: VecDeque<(Token, usize, u64)>,
+    under_way: VecDeque<UnderWay>,
+    /// Where small answers land: the rows of one request after those of another, in turn.
+    landing: Vec<f32>,
+    place: usize,
 }
+
+/// A request that was submitted.
+#[derive(Debug)]
+struct UnderWay {
+    token: Token,
+    /// Its first key among those made before.
+    at: usize,
+    start: u64,
+    /// Its first row in `landing`.
+    place: usize,
+}
+
+/// From this size on an answer grows while it is read.
+const GROWS_FROM_BYTES: usize = 8192;
 
 /// With several requests under way one of so many is timed. Odd, so that each slot has its turn.
 const TIMED_EVERY: u32 = 7;
@@ -125,7 +143,9 @@ impl<'a> Run<'a> {
         let mut random = Keys { state: 42, below: table.keys };
         let batches = BATCHES.min((1 << 21) / workload.rows.max(1)).max(64);
         let keys = (0..batches * workload.rows).map(|_| random.next()).collect();
-        Run { client, table, workload, clock, keys, next: 0, begun: 0, under_way: VecDeque::new() }
+        let landing = vec![0.0; workload.depth * workload.rows * table.floats];
+        let under_way = VecDeque::with_capacity(workload.depth);
+        Run { client, table, workload, clock, keys, next: 0, begun: 0, under_way, landing, place: 0 }
     }
 
     /// `count` requests: latencies of each, and requests per second.
@@ -156,8 +176,16 @@ impl<'a> Run<'a> {
         let keys = &self.keys[at..at + rows];
         let table = self.table.tag;
         let flat = || Rows::Flat { rows: self.table.payload.as_ptr(), count: rows * self.table.floats };
+        let place = self.place;
+        let floats = rows * self.table.floats;
+        let target = if self.grows() {
+            Target::InPlace
+        } else {
+            self.place = if place + floats == self.landing.len() { 0 } else { place + floats };
+            Target::Memory { rows: self.landing[place..].as_mut_ptr(), capacity: floats }
+        };
         let request = match kind {
-            Kind::Get => Request::Get { table, keys, target: Target::InPlace },
+            Kind::Get => Request::Get { table, keys, target },
             Kind::Put => Request::Put { table, keys, rows: flat() },
             Kind::Update => Request::UpdateFlat { table, keys, gradients: flat() },
         };
@@ -165,21 +193,38 @@ impl<'a> Run<'a> {
         self.begun = self.begun.wrapping_add(1);
         let is_timed = self.workload.depth == 1 || self.begun.is_multiple_of(TIMED_EVERY);
         let start = if is_timed { ticks() } else { UNTIMED };
-        // SAFETY: the table's payload lives as long as this run.
+        // SAFETY: the table's payload outlives the run, and the run its requests: see `drop`.
         let token = unsafe { self.client.submit(&request) }?;
-        self.under_way.push_back((token, at, start));
+        self.under_way.push_back(UnderWay { token, at, start, place });
         Ok(())
+    }
+
+    /// Whether answers are read in place while they grow.
+    #[inline]
+    fn grows(&self) -> bool {
+        self.workload.kind == Kind::Get && self.workload.rows * self.workload.row_bytes >= GROWS_FROM_BYTES
     }
 
     #[inline]
     fn finish(&mut self, latencies: &mut Histogram) -> Result<()> {
-        let Some((token, at, start)) = self.under_way.pop_front() else {
+        let Some(UnderWay { token, at, start, place }) = self.under_way.pop_front() else {
             return Ok(());
         };
-        let done = if self.workload.kind == Kind::Get { self.read(token, at) } else { self.client.wait(token, None) };
-        // A failed request gives its slot back as well.
-        self.client.revoke(token)?;
-        done?;
+        if self.grows() {
+            let done = self.read(token, at);
+            // A failed request gives its slot back as well.
+            self.client.revoke(token)?;
+            done?;
+        } else {
+            self.client.finish(token, None)?;
+            if self.workload.kind == Kind::Get {
+                let floats = self.table.floats;
+                for (row, got) in self.landing[place..][..self.workload.rows * floats].chunks_exact(floats).enumerate()
+                {
+                    check(self.keys[at + row], got)?;
+                }
+            }
+        }
         if start != UNTIMED {
             latencies.record(self.clock.ns(ticks() - start));
         }
@@ -190,21 +235,13 @@ impl<'a> Run<'a> {
     #[inline]
     fn read(&mut self, token: Token, at: usize) -> Result<()> {
         let Workload { rows, .. } = self.workload;
-        if rows * self.workload.row_bytes < 8192 {
-            self.client.wait(token, None)?;
-        }
         let mut done = 0;
         while done < rows {
             let (first, ready) = self.client.borrow(token, |borrowed| (borrowed.rows, borrowed.rows_ready))?;
             for row in done..ready {
-                let key = self.keys[at + row];
-                for line in (0..self.table.floats).step_by(16) {
-                    // SAFETY: row `row` is ready, and has `floats` elements.
-                    let got = unsafe { *first.add(row * self.table.floats + line) };
-                    if got.to_bits() != value(key, line).to_bits() {
-                        return Err(Error::new(Status::CorruptResponse, format!("key {key}: element {line} is {got}")));
-                    }
-                }
+                // SAFETY: row `row` is ready, and has `floats` elements.
+                let got = unsafe { core::slice::from_raw_parts(first.add(row * self.table.floats), self.table.floats) };
+                check(self.keys[at + row], got)?;
             }
             if done == ready {
                 core::hint::spin_loop();
@@ -213,4 +250,25 @@ impl<'a> Run<'a> {
         }
         Ok(())
     }
+}
+
+impl Drop for Run<'_> {
+    /// After an error some requests are still under way, and their rows have a place here.
+    fn drop(&mut self) {
+        for request in self.under_way.drain(..) {
+            let _ = self.client.finish(request.token, None);
+        }
+    }
+}
+
+/// One element of each line of a row.
+#[inline]
+fn check(key: u64, row: &[f32]) -> Result<()> {
+    for line in (0..row.len()).step_by(16) {
+        let got = row[line];
+        if got.to_bits() != value(key, line).to_bits() {
+            return Err(Error::new(Status::CorruptResponse, format!("key {key}: element {line} is {got}")));
+        }
+    }
+    Ok(())
 }
