@@ -19,8 +19,11 @@ static reclane_request requests[SLOTS];
 static const uint64_t* asked_by[SLOTS];
 static int is_registered, shards = 1;
 
-/* Rows of one PUT when tables are filled. */
-enum { PART = 8192 };
+/* Rows of one PUT when tables are filled, and bytes from which on an answer grows while it is read. */
+enum { PART = 8192, GROWS_FROM = 8192 };
+
+/* Where small answers land. */
+static float landed[SLOTS][GROWS_FROM / sizeof(float)];
 
 /* What the first server tells of itself, in memory that all processes share. */
 static volatile struct { uint64_t rounds, ns, ready; } * idle;
@@ -140,13 +143,17 @@ static void fill(void) {
     }
 }
 
+/* Small answers land in the caller's memory; large ones are read in place while they grow. */
+static int grows(int shape) { return shapes[shape].rows * shapes[shape].row_bytes >= (uint32_t)GROWS_FROM; }
+
 static void begin(uint32_t slot, int op, int shape, const uint64_t* asked) {
     reclane_error error = RECLANE_INIT(reclane_error);
     uint32_t rows = shapes[shape].rows, floats = shapes[shape].row_bytes / 4, table = tables[shape];
     reclane_request* request = &requests[slot];
     asked_by[slot] = asked;
     int status;
-    if (op == GET) status = reclane_client_submit_get_in_place(client, table, asked, rows, request, &error);
+    if (op == GET && grows(shape)) status = reclane_client_submit_get_in_place(client, table, asked, rows, request, &error);
+    else if (op == GET) status = reclane_client_submit_get(client, table, asked, rows, landed[slot], (size_t)rows * floats, request, &error);
     else if (is_registered && op == PUT) status = reclane_client_submit_put_from(client, table, asked, rows, buffer, 0, request, &error);
     else if (is_registered) status = reclane_client_submit_update_flat_from(client, table, asked, rows, buffer, 0, request, &error);
     else if (op == PUT) status = reclane_client_submit_put(client, table, asked, rows, given, (size_t)rows * floats, request, &error);
@@ -159,7 +166,6 @@ static void read_rows(reclane_request request, int shape) {
     reclane_error error = RECLANE_INIT(reclane_error);
     size_t done = 0, ready = 0, total = shapes[shape].rows;
     const float* rows = NULL;
-    if (total * shapes[shape].row_bytes < 8192) check(reclane_client_wait(client, request, 0, &error), &error, "wait");
     while (done < total) {
         check(reclane_client_borrow(client, request, &rows, &ready, &total, &error), &error, "borrow");
         /* Right before the end fewer may be told than before; they stay readable. */
@@ -174,9 +180,13 @@ static void read_rows(reclane_request request, int shape) {
 
 static void finish(uint32_t slot, int op, int shape) {
     reclane_error error = RECLANE_INIT(reclane_error);
-    if (op == GET) read_rows(requests[slot], shape);
-    else check(reclane_client_wait(client, requests[slot], 0, &error), &error, "wait");
-    check(reclane_client_revoke(client, requests[slot], &error), &error, "revoke");
+    if (op == GET && grows(shape)) {
+        read_rows(requests[slot], shape);
+        check(reclane_client_revoke(client, requests[slot], &error), &error, "revoke");
+        return;
+    }
+    check(reclane_client_finish(client, requests[slot], 0, &error), &error, "finish");
+    if (op == GET) consume((const char*)landed[slot], shapes[shape].rows * shapes[shape].row_bytes);
 }
 
 static uint64_t resident_bytes(pid_t pid) {
