@@ -18,7 +18,7 @@ pub struct RebuildPolicy {
     pub attempts_max: u32,
     /// Time after which one attempt comes back; None: never.
     pub refill: Option<Duration>,
-    /// How long an attempt waits for each of the peer's two steps.
+    /// How long an attempt waits for each of the peer's two steps; with refilling attempts, the first after a success.
     pub wait: Duration,
     /// Least time between two attempts.
     pub cooldown: Duration,
@@ -26,7 +26,7 @@ pub struct RebuildPolicy {
     pub spread: u64,
 }
 
-/// After so many failures in a row the time between two attempts grows no more.
+/// After so many failures in a row attempts, and the time between two, grow no more.
 const DOUBLINGS_MAX: u32 = 4;
 
 /// What a lane that is not Active should do.
@@ -198,7 +198,7 @@ impl Lifecycle {
         self.state = LaneState::Rebuilding;
         self.last_attempt = Some(now);
         // Each of the two steps, the peer's answer and its echo, may take the whole time.
-        let deadline = now.after(policy.wait.saturating_mul(2));
+        let deadline = now.after(self.patience(policy).saturating_mul(2));
         self.deadline = Some(deadline);
         Want::Begin { generation: self.generation, deadline }
     }
@@ -224,11 +224,17 @@ impl Lifecycle {
         true
     }
 
-    /// The peer is another process than before, or is heard of again: what was tried in vain meanwhile does not count
-    /// against it. Without refill the attempts stay spent.
+    /// The peer is another process than before: what was tried in vain meanwhile does not count against it. Without
+    /// refill the attempts stay spent.
     pub fn peer_is_back(&mut self, policy: &RebuildPolicy) {
         self.failures = 0;
         self.refreshed = false;
+        self.peer_is_heard(policy);
+    }
+
+    /// The same process is heard of again: it may be tried at once. What failed before still makes attempts longer: a peer
+    /// with more to do than it has time for falls silent again and again, and must not be asked for more each time.
+    pub fn peer_is_heard(&mut self, policy: &RebuildPolicy) {
         if policy.refill.is_some() {
             self.last_attempt = None;
             self.spent = 0;
@@ -242,6 +248,14 @@ impl Lifecycle {
             self.spent = self.spent.saturating_sub(u32::try_from(back).unwrap_or(u32::MAX));
             self.refilled = Tick(self.refilled.0.saturating_add(back.saturating_mul(step)));
         }
+    }
+
+    /// How long each step of an attempt may take. With refilling attempts it doubles with failures in a row: where many
+    /// lanes of many clients come back at once, all attempts would otherwise end before the peer came to them, and be made
+    /// anew, for ever.
+    fn patience(&self, policy: &RebuildPolicy) -> Duration {
+        let doublings = if policy.refill.is_some() { self.failures.min(DOUBLINGS_MAX) } else { 0 };
+        policy.wait.saturating_mul(1 << doublings)
     }
 
     /// Time between the last attempt and the next. With refilling attempts it doubles with failures in a row, and up to
@@ -356,6 +370,33 @@ mod tests {
         assert_eq!(lane.want(ms(111), &policy), Want::Later(ms(210)));
         lane.peer_is_back(&policy);
         assert!(matches!(lane.want(ms(112), &policy), Want::Begin { .. }));
+    }
+
+    #[test]
+    fn attempts_grow_while_they_fail_until_one_succeeds_or_the_peer_is_another() {
+        let refill = Some(Duration::from_millis(1));
+        let policy = RebuildPolicy { refill, cooldown: Duration::ZERO, ..plain() };
+        let mut lane = active();
+        let mut now = 0;
+        let mut lasts = |lane: &mut Lifecycle| {
+            now += 1000;
+            let Want::Begin { deadline, .. } = lane.want(ms(now), &policy) else { panic!("{lane:?}") };
+            deadline.since_ns(ms(now)) / 1_000_000
+        };
+        lane.failed(ms(0), 1, DirtyReason::PeerGone);
+        for expected in [4000, 8000, 16000, 32000, 64000, 64000] {
+            assert_eq!(lasts(&mut lane), expected);
+            assert!(lane.attempt_failed(lane.generation()));
+            // It falls silent and is heard again meanwhile: that is no reason to try harder.
+            lane.peer_is_heard(&policy);
+        }
+        lane.peer_is_back(&policy);
+        assert_eq!(lasts(&mut lane), 4000);
+        assert!(lane.attempt_failed(lane.generation()));
+        assert_eq!(lasts(&mut lane), 8000);
+        assert!(lane.connected(lane.generation()));
+        lane.failed(ms(0), lane.generation(), DirtyReason::PeerGone);
+        assert_eq!(lasts(&mut lane), 4000);
     }
 
     #[test]

@@ -214,7 +214,7 @@ option_table! {
     lane_rebuild_enabled: bool = Spec::new("rdma-lane-rebuild-enabled", "false", Kind::Flag);
     /// Rebuilds of one lane before it is dead; with a refill time, that it has in hand at most.
     lane_rebuild_max_attempts: u32 = Spec::number("rdma-lane-rebuild-max-attempts", "3", 1, 1 << 20);
-    /// How long each of the two steps of a rebuild waits for the peer.
+    /// How long each of the two steps of a rebuild waits for the peer; with a refill time it doubles, up to 16 times, while they fail.
     lane_rebuild_wait_ms: u64 = Spec::milliseconds("rdma-lane-rebuild-wait-ms", "2000", 1);
     /// How often a server looks for lanes that its clients rebuilt.
     lane_rebuild_poll_ms: u64 = Spec::milliseconds("rdma-lane-rebuild-poll-ms", "50", 1).server();

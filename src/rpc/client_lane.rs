@@ -182,9 +182,14 @@ impl<F: Fabric> ClientLane<F> {
         lock(&self.life).attempt_failed(generation)
     }
 
-    /// The peer is another process, or heard of again.
+    /// The peer is another process.
     pub fn peer_is_back(&self, policy: &RebuildPolicy) {
         lock(&self.life).peer_is_back(policy);
+    }
+
+    /// The peer's process is heard of again.
+    pub fn peer_is_heard(&self, policy: &RebuildPolicy) {
+        lock(&self.life).peer_is_heard(policy);
     }
 
     /// Takes a new connection into use. False: the attempt was given up meanwhile.

@@ -8,6 +8,7 @@ use super::wires::Wires;
 use crate::control::{Event, Health, Peer};
 use crate::engine::client::mend::policy;
 use crate::engine::client::offered::{Met, Offered};
+use crate::engine::client::reach::Buffers;
 use crate::error::{Error, Outcome, Status};
 use crate::fabric::sim::{Mutant, Rng, Sim, SimRegion, mutated};
 use crate::fabric::{Access, Fabric, Qp, Region};
@@ -17,7 +18,7 @@ use crate::options::{HashMethod, RequestRetry, Settings};
 use crate::ps::client::{PsClient, PsClientOptions, Request, Rows, Target, Token};
 use crate::ps::routing::Router;
 use crate::rpc::{Bell, Channel, PacePolicy};
-use crate::sync::Arc;
+use crate::sync::{Arc, lock};
 use crate::wire::Op;
 use core::time::Duration;
 
@@ -98,7 +99,7 @@ pub(super) struct Client {
     stage: Stage,
     depth: usize,
     /// All buffers: a rebuilt lane's peer must reach them too.
-    buffers: Vec<SimRegion>,
+    buffers: Buffers<Sim>,
     /// Those of them that no request has, or may still be written to by a late shard.
     free: Vec<SimRegion>,
     /// Last, so that lanes go before the fabric that made them.
@@ -116,7 +117,7 @@ impl Client {
             under: Vec::new(),
             stage: Stage::Joining { asked: false },
             depth,
-            buffers: Vec::new(),
+            buffers: Buffers::<Sim>::default(),
             free: Vec::new(),
             fabric,
         }
@@ -408,7 +409,7 @@ impl Client {
             // One that is down gets it when it is rebuilt.
             let _ = lane.connection().parts().qp.expose(&region, Duration::ZERO);
         }
-        self.buffers.push(region.clone());
+        lock(&self.buffers).push(region.clone());
         Some(region)
     }
 

@@ -5,11 +5,12 @@
 use super::wires::Wires;
 use crate::control::{Event, Health, Peer};
 use crate::engine::client::mend::{Board, Mender, News, ShardMend};
+use crate::engine::client::reach::Buffers;
 use crate::engine::connect::{Completions, EndOf, decode_offer, geometry};
 use crate::engine::server::guests::GuestLanes;
 use crate::engine::server::respond;
 use crate::error::{Error, Result, Status};
-use crate::fabric::sim::{Sim, SimCq, SimRegion};
+use crate::fabric::sim::{Sim, SimCq};
 use crate::ids::{ClientId, Incarnation, ShardId};
 use crate::lane::{DirtyReason, LaneOffer};
 use crate::options::Settings;
@@ -81,7 +82,7 @@ impl Care {
                     self.tell(News::Down(shard.0), ps);
                     fail(ps, shard, incarnation, DirtyReason::NodeVerdict);
                 }
-                Health::Serving => self.tell(News::Up(shard.0), ps),
+                Health::Serving => self.tell(News::Heard(shard.0), ps),
                 Health::Suspect => {}
             },
             Event::ServerReady(shard) => self.tell(News::Up(shard.0), ps),
@@ -102,7 +103,7 @@ impl Care {
     }
 
     /// One step of the thread that looks after lanes. What is to be published, by shard.
-    pub(super) fn step(&mut self, fabric: &Sim, ps: &PsClient<Sim>, buffers: &[SimRegion]) -> Vec<(u32, Vec<u8>)> {
+    pub(super) fn step(&mut self, fabric: &Sim, ps: &PsClient<Sim>, buffers: &Buffers<Sim>) -> Vec<(u32, Vec<u8>)> {
         if self.enabled {
             self.mender.step(now(), fabric, &self.board, ps.channels(), buffers);
         }

@@ -4,6 +4,7 @@ use super::checkpoint::Notes;
 use super::listen::{listen, look_after};
 use super::mend::{Mender, News};
 use super::open::{channels, join, ps_options, router};
+use super::reach::Buffers;
 use super::{ClientStats, LaneInfo};
 use crate::control::{ControlClient, HealthReport, Peer};
 use crate::engine::metrics::client::{ClientPage, ClientSource, Who};
@@ -54,7 +55,7 @@ pub(in crate::engine) struct Shared<F: Fabric> {
     pub(in crate::engine) health: Box<[AtomicU32]>,
     pub(in crate::engine) plane_up: AtomicBool,
     /// Every buffer of this client: a rebuilt lane's peer must reach them too.
-    pub(in crate::engine) buffers: Mutex<Vec<F::Region>>,
+    pub(in crate::engine) buffers: Buffers<F>,
     /// What shard 0 says of checkpoints.
     pub(super) notes: Notes,
     /// Last, so that lanes go before the fabric that made them.
@@ -215,7 +216,7 @@ impl<F: Fabric> Core<F> {
             return Err(Error::new(Status::InvalidArgument, "a buffer of 0 bytes"));
         }
         let region = self.shared.fabric.allocate(bytes, Access::ALL)?;
-        // First, so that a lane that is being rebuilt has it from one side or the other.
+        // First, so that a lane that is being rebuilt has it from one side or the other: see `reach`.
         lock(&self.shared.buffers).push(region.clone());
         for lane in self.ps().channels().iter().flat_map(Channel::lanes) {
             // A shard that is gone, or goes meanwhile, does not keep the others from it.
@@ -234,9 +235,10 @@ impl<F: Fabric> Core<F> {
         let (home, region) = (Arc::downgrade(&self.shared), region.clone());
         move || {
             if let Some(shared) = home.upgrade() {
+                // First here as well.
+                lock(&shared.buffers).retain(|kept| kept.address() != region.address());
                 let lanes = shared.ps.channels().iter().flat_map(Channel::lanes);
                 lanes.for_each(|lane| lane.connection().parts().qp.unexpose(&region));
-                lock(&shared.buffers).retain(|kept| kept.address() != region.address());
             }
         }
     }

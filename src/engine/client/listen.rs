@@ -62,7 +62,7 @@ fn hear<F: Fabric>(shared: &Shared<F>, event: Event) {
                         tell(shared, News::Down(shard.0));
                         fail(shared, shard, incarnation, DirtyReason::NodeVerdict);
                     }
-                    Health::Serving => tell(shared, News::Up(shard.0)),
+                    Health::Serving => tell(shared, News::Heard(shard.0)),
                     Health::Suspect => {}
                 }
             }
@@ -140,8 +140,7 @@ pub(super) fn look_after<F: Fabric>(shared: &Shared<F>, control: &ControlClient,
         let news = core::mem::take(&mut *lock(&shared.news));
         let at = now();
         news.into_iter().for_each(|news| mender.hear(at, news, channels));
-        let buffers = lock(&shared.buffers).clone();
-        let next = mender.step(at, &shared.fabric, &board, channels, &buffers);
+        let next = mender.step(at, &shared.fabric, &board, channels, &shared.buffers);
         shared.bell.sleep(next.map_or(IDLE, |at| at.remaining().min(IDLE)));
     }
     mender.close(channels);

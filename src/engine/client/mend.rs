@@ -5,13 +5,14 @@
 //! hears from them goes over a [`Board`]; only the calls of the board and of the fabric may block, as long as those do.
 
 use super::super::connect::{Completions, End, EndOf, decode_offer, placement};
+use super::reach::{Buffers, Reach};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Fabric, Qp};
 use crate::ids::Incarnation;
 use crate::lane::{DirtyReason, LaneOffer, RebuildPolicy, Want};
 use crate::options::Settings;
 use crate::rpc::{Channel, ClientLaneParts, Connection, Placement, Probe, Scheme, Witness};
-use crate::sync::Arc;
+use crate::sync::{Arc, lock};
 use crate::time::{Tick, now};
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -36,8 +37,10 @@ pub(crate) trait Board {
 pub(crate) enum News {
     /// The shard has published.
     Answered(u32),
-    /// A process serves the shard, or is heard of again.
+    /// A process serves the shard, another one or again.
     Up(u32),
+    /// The shard's process is heard of again.
+    Heard(u32),
     /// The shard's process is gone or silent: no attempt before it is up.
     Down(u32),
     /// The board cannot be reached, or can again.
@@ -53,6 +56,7 @@ const PROBE_LOOK: Duration = Duration::from_micros(200);
 #[derive(Debug)]
 struct Attempt<F: Fabric> {
     generation: u32,
+    began: Tick,
     deadline: Tick,
     stage: Stage<F>,
 }
@@ -60,9 +64,9 @@ struct Attempt<F: Fabric> {
 #[derive(Debug)]
 enum Stage<F: Fabric> {
     /// Offered to the shard.
-    Offered { qp: F::Qp, slots: F::Region, staging: Option<F::Region>, here: Placement },
+    Offered { qp: F::Qp, slots: F::Region, staging: Option<F::Region>, here: Placement, reach: Reach<F> },
     /// Connected; the probe is under way. The shard's own number of the connection is to be echoed.
-    Probing { connection: Connection<F>, echo: u32 },
+    Probing { connection: Connection<F>, echo: u32, reach: Reach<F> },
     /// Over, one way or the other.
     Over,
 }
@@ -157,6 +161,14 @@ impl<F: Fabric> Mender<F> {
                     shard.held = Some(at.after(HOLD_MAX));
                 }
             }
+            News::Heard(shard) => {
+                if let (Some(state), Some(channel)) =
+                    (self.shards.get_mut(shard as usize), channels.get(shard as usize))
+                {
+                    state.held = None;
+                    channel.lanes().iter().for_each(|lane| lane.peer_is_heard(&self.policy));
+                }
+            }
             News::Up(shard) => {
                 if let (Some(state), Some(channel)) =
                     (self.shards.get_mut(shard as usize), channels.get(shard as usize))
@@ -178,7 +190,7 @@ impl<F: Fabric> Mender<F> {
         fabric: &F,
         board: &impl Board,
         channels: &[Channel<F, R>],
-        buffers: &[F::Region],
+        buffers: &Buffers<F>,
     ) -> Option<Tick> {
         let sweep = self.settings.lane_rebuild_sweep_ms;
         let sweeping = sweep > 0 && self.next_sweep <= at;
@@ -206,7 +218,7 @@ impl<F: Fabric> Mender<F> {
         channel: &Channel<F, R>,
         fabric: &F,
         board: &impl Board,
-        buffers: &[F::Region],
+        buffers: &Buffers<F>,
         sweeping: bool,
     ) -> Option<Tick> {
         let mut begun = Vec::new();
@@ -247,7 +259,7 @@ impl<F: Fabric> Mender<F> {
             }
         }
         if !begun.is_empty() {
-            if let Err(error) = self.offer(index, fabric, board, buffers, &begun) {
+            if let Err(error) = self.offer(at, index, fabric, board, buffers, &begun) {
                 for (lane, generation, _) in &begun {
                     give_up(channel, *lane, *generation, "offer", &error);
                     self.shards[index as usize].attempts.remove(lane);
@@ -261,16 +273,18 @@ impl<F: Fabric> Mender<F> {
     /// Makes this side's end of lanes in fresh memory, and publishes it.
     fn offer(
         &mut self,
+        at: Tick,
         index: u32,
         fabric: &F,
         board: &impl Board,
-        buffers: &[F::Region],
+        buffers: &Buffers<F>,
         begun: &[(u32, u32, Tick)],
     ) -> Result<()> {
         let shard = &mut self.shards[index as usize];
         let numbers: Vec<(u32, u32)> = begun.iter().map(|(lane, generation, _)| (*lane, *generation)).collect();
         let (send, recv) = &shard.cqs;
-        let end = End::make(fabric, &self.settings, EndOf::Client, &numbers, buffers, |_| Completions {
+        let made_with = lock(buffers).clone();
+        let end = End::make(fabric, &self.settings, EndOf::Client, &numbers, &made_with, |_| Completions {
             send: Arc::clone(send),
             recv: Arc::clone(recv),
             waker: None,
@@ -286,8 +300,9 @@ impl<F: Fabric> Mender<F> {
         let End { lanes, slots, staging, geometry } = end;
         for ((place, (lane, generation, qp)), (_, _, deadline)) in (0..).zip(lanes).zip(begun) {
             let here = Placement { place, geometry };
-            let stage = Stage::Offered { qp, slots: slots.clone(), staging: staging.clone(), here };
-            shard.attempts.insert(lane, Attempt { generation, deadline: *deadline, stage });
+            let reach = Reach::of(made_with.clone());
+            let stage = Stage::Offered { qp, slots: slots.clone(), staging: staging.clone(), here, reach };
+            shard.attempts.insert(lane, Attempt { generation, began: at, deadline: *deadline, stage });
         }
         board.publish(index, shard.own.encode())
     }
@@ -299,7 +314,7 @@ impl<F: Fabric> Mender<F> {
         index: u32,
         channel: &Channel<F, R>,
         board: &impl Board,
-        buffers: &[F::Region],
+        buffers: &Buffers<F>,
     ) -> Option<Tick> {
         let shard = &mut self.shards[index as usize];
         let offered = shard.attempts.values().any(|attempt| matches!(attempt.stage, Stage::Offered { .. }));
@@ -315,7 +330,7 @@ impl<F: Fabric> Mender<F> {
                 ),
             }
         }
-        self.look_at_probes(index, channel);
+        self.look_at_probes(index, channel, buffers);
         let shard = &mut self.shards[index as usize];
         for (lane, attempt) in &mut shard.attempts {
             if attempt.deadline <= at && !matches!(attempt.stage, Stage::Over) {
@@ -332,7 +347,7 @@ impl<F: Fabric> Mender<F> {
                         generation = attempt.generation,
                         attempts = lane.life().attempts(),
                         phase,
-                        wait_ms = self.settings.lane_rebuild_wait_ms,
+                        wait_ms = at.since_ns(attempt.began) / 1_000_000,
                     );
                 }
             }
@@ -355,7 +370,7 @@ impl<F: Fabric> Mender<F> {
     }
 
     /// Connects every attempt that this answer is for.
-    fn take_answer<R>(&mut self, index: u32, channel: &Channel<F, R>, answer: &LaneOffer, buffers: &[F::Region]) {
+    fn take_answer<R>(&mut self, index: u32, channel: &Channel<F, R>, answer: &LaneOffer, buffers: &Buffers<F>) {
         let scheme = Scheme::from_code(answer.scheme);
         let me = self.incarnation;
         let shard = &mut self.shards[index as usize];
@@ -364,7 +379,8 @@ impl<F: Fabric> Mender<F> {
             let Some(end) = answer.answer_to(me, *lane, attempt.generation) else { continue };
             let Stage::Offered { .. } = attempt.stage else { continue };
             met = true;
-            let Stage::Offered { qp, slots, staging, here } = core::mem::replace(&mut attempt.stage, Stage::Over)
+            let Stage::Offered { qp, slots, staging, here, mut reach } =
+                core::mem::replace(&mut attempt.stage, Stage::Over)
             else {
                 continue;
             };
@@ -374,8 +390,7 @@ impl<F: Fabric> Mender<F> {
                 .ok_or_else(|| Error::new(Status::DeploymentMismatch, "the shard answered an unknown commit scheme"))
                 .and_then(|scheme| {
                     qp.connect(&end.queue_pair, attempt.deadline.remaining())?;
-                    // Buffers that were made while this lane was under way.
-                    buffers.iter().try_for_each(|buffer| qp.expose(buffer, attempt.deadline.remaining()))?;
+                    reach.follow(&qp, buffers, attempt.deadline)?;
                     let parts = ClientLaneParts {
                         shard: index,
                         lane: *lane,
@@ -395,7 +410,7 @@ impl<F: Fabric> Mender<F> {
                 });
             match connected {
                 Ok(connection) => {
-                    attempt.stage = Stage::Probing { connection, echo: end.generation };
+                    attempt.stage = Stage::Probing { connection, echo: end.generation, reach };
                 }
                 Err(error) => give_up(channel, *lane, attempt.generation, "connect", &error),
             }
@@ -408,7 +423,7 @@ impl<F: Fabric> Mender<F> {
     }
 
     /// Takes lanes into use whose probe has come back.
-    fn look_at_probes<R>(&mut self, index: u32, channel: &Channel<F, R>) {
+    fn look_at_probes<R>(&mut self, index: u32, channel: &Channel<F, R>, buffers: &Buffers<F>) {
         let shard = &mut self.shards[index as usize];
         for (number, attempt) in &mut shard.attempts {
             let Stage::Probing { connection, .. } = &attempt.stage else { continue };
@@ -416,7 +431,7 @@ impl<F: Fabric> Mender<F> {
             else {
                 continue;
             };
-            let Stage::Probing { connection, echo } = core::mem::replace(&mut attempt.stage, Stage::Over) else {
+            let Stage::Probing { connection, echo, reach } = core::mem::replace(&mut attempt.stage, Stage::Over) else {
                 continue;
             };
             if !came_back {
@@ -425,8 +440,13 @@ impl<F: Fabric> Mender<F> {
                 continue;
             }
             let life = lane.life();
-            if !lane.connected(connection) {
-                continue;
+            match reach.take_into_use(lane, connection, buffers, attempt.deadline) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) => {
+                    give_up(channel, *number, attempt.generation, "expose", &error);
+                    continue;
+                }
             }
             crate::event!(
                 crate::observe::Level::INFO,

@@ -7,6 +7,7 @@ mod listen;
 pub(crate) mod mend;
 pub(crate) mod offered;
 mod open;
+pub(crate) mod reach;
 
 pub use buffer::Buffer;
 use buffer::Memory;

@@ -9,7 +9,7 @@ use super::service::{Changes, Shard};
 use super::workload::{Kind, Run, Table, Workload};
 use super::yardstick::{HandOff, Lines, PingPong};
 use reclane::engine::Client;
-use reclane::error::Result;
+use reclane::error::{Error, Result, Status};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -179,10 +179,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         #[cfg(feature = "verbs")]
         return super::device::run(arguments);
         #[cfg(not(feature = "verbs"))]
-        return Err(reclane::error::Error::new(
-            reclane::error::Status::FabricUnavailable,
-            "bench --fabric verbs: this build has no verbs feature",
-        ));
+        return Err(Error::new(Status::FabricUnavailable, "bench --fabric verbs: this build has no verbs feature"));
     }
     if let Some(Other::Checkpoint(other)) = &arguments.other {
         return checkpoint::run(other);
@@ -192,24 +189,32 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let mut figures = Map::new();
     idle_and_start_up(arguments, &mut figures)?;
+    have_memory(arguments.table_mib)?;
     let gathered = Gathered::new(usize::try_from(arguments.table_mib << 20).unwrap_or(usize::MAX))?;
     let mut yardsticks = Yardsticks::new(&gathered)?;
     let (client_cpu, server_cpu) = two_cpus();
-    let shard = Shard::start(changes(arguments, arguments.lanes), server_cpu)?;
     let mut measured: Vec<Measured> = CASES.iter().map(|_| Measured::default()).collect();
-    on_cpu(client_cpu, || {
-        let client = shard.client()?;
-        let clock = Clock::calibrate();
-        // What PUT writes is not what GET expects: its tables are others.
-        let table = |name, row_bytes| Table::fill(&client, name, row_bytes, arguments.table_mib << 20);
-        let read = [(64, table("read", 64)?), (512, table("read", 512)?), (128, table("read", 128)?)];
-        let tables = Tables { read, written: [(64, table("written", 64)?), (128, table("written", 128)?)] };
-        let bench = Bench { shard: &shard, client: &client, tables: &tables, clock };
-        for _ in 0..arguments.rounds.max(1) {
-            bench.round(arguments, &mut yardsticks, &mut measured)?;
+    for row_bytes in [64, 512, 128] {
+        let cases = || CASES.iter().filter(|case| case.workload.row_bytes == row_bytes && wanted(arguments, case));
+        if cases().next().is_none() {
+            continue;
         }
-        Ok(())
-    })?;
+        // A shard for each width of rows: large tables do not fit in memory beside each other.
+        let shard = Shard::start(changes(arguments, arguments.lanes), server_cpu)?;
+        on_cpu(client_cpu, || {
+            let client = shard.client()?;
+            let table = |name| Table::fill(&client, name, row_bytes, arguments.table_mib << 20);
+            // What PUT writes is not what GET expects: it has a table of its own.
+            let puts = cases().any(|case| case.workload.kind == Kind::Put);
+            let written = if puts { Some(table("written")?) } else { None };
+            let read = table("read")?;
+            let bench = Bench { shard: &shard, client: &client, read, written, clock: Clock::calibrate() };
+            for _ in 0..arguments.rounds.max(1) {
+                bench.round(arguments, row_bytes, &mut yardsticks, &mut measured)?;
+            }
+            Ok(())
+        })?;
+    }
     collect(&yardsticks, &measured, arguments, &mut figures);
     if arguments.json {
         println!("{}", Value::Object(figures));
@@ -223,29 +228,50 @@ fn wanted(arguments: &Arguments, case: &Case) -> bool {
     arguments.only.as_ref().is_none_or(|part| case.name.contains(part.as_str()))
 }
 
-struct Tables {
-    read: [(usize, Table); 3],
-    written: [(usize, Table); 2],
+/// Refuses tables for which there is no memory, before the system ends a process for them.
+fn have_memory(table_mib: u64) -> Result<()> {
+    /// Two tables at a time and the yardstick's, and what an index adds to the narrowest rows.
+    const TABLES: u64 = 4;
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let Some(free_kib) = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()) else {
+        return Ok(());
+    };
+    let needed_mib = table_mib.saturating_mul(TABLES);
+    if needed_mib <= free_kib >> 10 {
+        return Ok(());
+    }
+    let message =
+        format!("--table-mib {table_mib} needs about {needed_mib} MiB of memory, and {} are free", free_kib >> 10);
+    Err(Error::new(Status::InvalidArgument, message))
 }
 
 struct Bench<'a> {
     shard: &'a Shard,
     client: &'a Client,
-    tables: &'a Tables,
+    read: Table,
+    /// Where PUTs go, if there are any.
+    written: Option<Table>,
     clock: Clock,
 }
 
 impl Bench<'_> {
-    /// One turn of every workload, each right after its yardstick.
+    /// One turn of every workload of this width, each right after its yardstick.
     #[allow(clippy::cast_precision_loss)] // nanoseconds
-    fn round(&self, arguments: &Arguments, yardsticks: &mut Yardsticks<'_>, measured: &mut [Measured]) -> Result<()> {
+    fn round(
+        &self,
+        arguments: &Arguments,
+        row_bytes: usize,
+        yardsticks: &mut Yardsticks<'_>,
+        measured: &mut [Measured],
+    ) -> Result<()> {
         for (case, series) in CASES.iter().zip(measured) {
             let workload = case.workload;
-            let fits = |table: &&(usize, Table)| table.0 == workload.row_bytes;
-            let among = if workload.kind == Kind::Put { &self.tables.written[..] } else { &self.tables.read[..] };
-            let Some((_, table)) = among.iter().find(fits).filter(|_| wanted(arguments, case)) else {
+            if workload.row_bytes != row_bytes || !wanted(arguments, case) {
                 continue;
-            };
+            }
+            let table = if workload.kind == Kind::Put { self.written.as_ref() } else { Some(&self.read) };
+            let Some(table) = table else { continue };
             self.shard.hold();
             yardsticks.turn(workload)?;
             self.shard.resume();
