@@ -53,7 +53,7 @@ impl Ends {
 
     /// Both ends of a connection.
     fn connect(&self) -> (Qp, std::sync::Arc<Cq>, Qp) {
-        let config = QpConfig { max_send_wr: 1024, max_recv_wr: 1, generation: 1 };
+        let config = QpConfig { max_send_wr: 1024, max_recv_wr: 1, max_send_sge: 0, generation: 1 };
         let far_cq = self.far.create_cq(16).expect("a queue");
         let mut exposed = vec![self.home.table().clone()];
         exposed.extend(self.home.memory());

@@ -98,6 +98,20 @@ run_steps() {
     count "$log" "$status"
 }
 
+# Without any device: a stand-in for libibverbs, for faults and link layers that the devices below do not have.
+step "on a stand-in for libibverbs"
+stand_in_log=$target/verbs-stand-in.log stand_in_status=0
+sh ctests/stand_in/run.sh "$library_tests" "$target/stand-in" "$ps_tests" >"$stand_in_log" 2>&1 </dev/null || stand_in_status=$?
+stood=$(grep -oE '^test result: .* [0-9]+ passed' "$stand_in_log" | awk '{ n += $(NF - 1) } END { print n + 0 }')
+passed=$((passed + stood))
+if [ "$stand_in_status" -eq 0 ] && [ "$stood" -gt 0 ]; then
+    printf '== %-24s %d passed\n' stand-in "$stood"
+else
+    failed=$((failed + 1))
+    printf '== %-24s FAILED with exit status %d\n' stand-in "$stand_in_status"
+    tail -n 40 "$stand_in_log"
+fi
+
 if [ "$in_guests" = auto ] && { [ -n "${RECLANE_TEST_DEVICES:-}" ] || RECLANE_TEST_DEVICES=$(active_devices); }; then
     export RECLANE_TEST_DEVICES
     step "on this machine's devices $RECLANE_TEST_DEVICES"

@@ -1,6 +1,10 @@
 //! The only door to the clock.
 #![allow(clippy::disallowed_methods)] // here is their place
 
+mod patience;
+
+pub use patience::Patience;
+
 use crate::sync::{AtomicBool, OnceLock, Ordering};
 use core::cell::Cell;
 use std::time::{Duration, Instant};

@@ -255,8 +255,37 @@ fn a_deployment_file_says_which_port_is_looked_at() {
     let look = |side: &str| Report::of(&["--root", root, "--json", "--side", side, "--", &flag]);
     look("server").says("choice", "ok", "rxe0 port 1, rocev2, GID 1 RoCE v2 10.77.0.1", "");
     look("client").says("choice", "error", "rdma-device=rxe7: no such device", "rdma link");
+    // Both nodes on this host, the second one's interface with small frames.
+    let port = "sys/class/infiniband/rxe7/ports/1";
+    host.put(&format!("{port}/gids/0"), "0000:0000:0000:0000:0000:ffff:0a4d:0002\n");
+    host.put(&format!("{port}/gid_attrs/ndevs/0"), "ep7\n");
+    host.put("sys/class/net/ep7/mtu", "1500\n");
+    look("client").says(
+        "deployment mtu",
+        "warning",
+        "rxe0 port 1 of node 0 4096, rxe7 port 1 of node 1 1024",
+        "rdma-path-mtu",
+    );
+    host.put("sys/class/net/ep7/mtu", "4200\n");
+    look("client").says("deployment mtu", "ok", "rxe7 port 1 of node 1 4096", "");
     host.put("deployment.json", "{}");
     look("client").says("options", "error", "distributed_client: this section is missing (and 1 more", "");
+}
+
+#[test]
+fn the_place_of_a_device_is_compared_with_the_processors_that_may_be_used() {
+    let host = Host::roce("near");
+    host.put("sys/devices/system/node/node0/cpulist", "0-3\n");
+    host.put("sys/devices/system/node/node1/cpulist", "4-7\n");
+    host.put("sys/class/infiniband/rxe0/device/numa_node", "1\n");
+    host.doctor(&["--fabric=verbs"]).says("numa", "warning", "none of that node's processors (4-7)", "--cpunodebind=1");
+    host.doctor(&["--fabric=verbs", "--numa-id=0"]).says("numa", "warning", "numa-id is 0", "numa-id=1");
+    host.put("proc/self/status", "CapEff:\t0\nCpus_allowed_list:\t0-7\n");
+    host.doctor(&["--fabric=verbs"]).says("numa", "ok", "at NUMA node 1, with some of the processors", "");
+    host.put("proc/self/status", "CapEff:\t0\nCpus_allowed_list:\t5\n");
+    host.doctor(&["--fabric=verbs"]).says("numa", "ok", "with all of the processors", "");
+    host.put("sys/devices/system/node/node1/cpulist", "0-4294967295\n");
+    assert!(host.doctor(&["--fabric=verbs"]).all("numa").is_empty());
 }
 
 #[test]

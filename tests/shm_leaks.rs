@@ -53,7 +53,7 @@ fn end(fabric: &Arc<Shm>) -> End {
     let memory = fabric.allocate(BYTES, Access::ALL).expect("region");
     let cq = fabric.create_cq(64).expect("completion queue");
     let waker = fabric.create_waker().expect("waker");
-    let config = QpConfig { max_send_wr: 8, max_recv_wr: 8, generation: 3 };
+    let config = QpConfig { max_send_wr: 8, max_recv_wr: 8, max_send_sge: 0, generation: 3 };
     let qp = fabric.create_qp(&config, std::slice::from_ref(&memory), &cq, &cq, Some(&waker)).expect("queue pair");
     End { fabric: Arc::clone(fabric), cq, waker, memory, qp }
 }

@@ -709,7 +709,7 @@ typedef int (*reclane_store_pin_rows_fn)(void *user_data,
                                          uint32_t dim,
                                          uint64_t *pin);
 
-/* Lets pinned rows go. */
+/* Lets pinned rows go; worker may be another one than pinned them. */
 typedef void (*reclane_store_unpin_rows_fn)(void *user_data,
                                             uint32_t worker,
                                             uint64_t pin);

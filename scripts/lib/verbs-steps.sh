@@ -43,7 +43,7 @@ part() {
         tail -n 40 "$log" | sed 's/^/      /'
     fi
     # What tests measure or leave out.
-    grep -hE '^(skipped: |RETRY_EXC after|both ends in ERR|the request failed|the device promises|[0-9]+ GETs with)' "$log" | sort -u
+    grep -hE '^(skipped: |RETRY_EXC after|both ends in ERR|the request failed|the device promises|[0-9]+ GETs with|[0-9]+ poll threads|[0-9]+ lanes: |[0-9]+ scans)' "$log" | sort -u
     passed=$((passed + good)) failed=$((failed + bad))
 }
 
@@ -68,7 +68,9 @@ demo() {
 printf '%s, devices %s\n' "$(uname -r)" "$RECLANE_TEST_DEVICES"
 part contract 420 "$library_tests" fabric::verbs::tests --skip alone --test-threads=2 --show-output
 part alone 240 "$library_tests" fabric::verbs::tests::alone --test-threads=1 --show-output
-part ps 420 "$ps_tests" --test-threads=2 --show-output
+part serving 120 "$library_tests" engine::server::slow_client --show-output
+part ps 600 "$ps_tests" --skip memory --test-threads=2 --show-output
+part memory 240 "$ps_tests" memory --show-output
 if [ -x "$ctests/round_trips" ]; then
     for program in round_trips store_c store_cxx; do
         part "c-$program" 120 env RECLANE_CTEST_OPTIONS="$c_options" "$ctests/$program"

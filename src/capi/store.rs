@@ -188,7 +188,7 @@ pub type reclane_store_pin_rows_fn = Option<
     ) -> c_int,
 >;
 
-/// Lets pinned rows go.
+/// Lets pinned rows go; worker may be another one than pinned them.
 pub type reclane_store_unpin_rows_fn =
     Option<unsafe extern "C-unwind" fn(user_data: *mut c_void, worker: u32, pin: u64)>;
 

@@ -246,6 +246,11 @@ impl Store for CallbackStore {
         Ok(token)
     }
 
+    fn row_memory(&self) -> Option<Vec<(*const u8, usize)>> {
+        let bytes = usize::try_from(self.table.backing_bytes).unwrap_or(0);
+        self.table.pin_rows.map(|_| vec![(self.table.backing_base.cast::<u8>(), bytes)])
+    }
+
     fn unpin(&self, worker: u32, token: u64) {
         if let Some(unpin_rows) = self.table.unpin_rows {
             let _inside = Inside::enter();

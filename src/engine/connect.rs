@@ -4,13 +4,16 @@ use crate::error::{Error, Result, Status};
 use crate::fabric::{Access, Fabric, Qp, QpConfig, Region};
 use crate::ids::Incarnation;
 use crate::lane::{LaneEnd, LaneOffer};
-use crate::options::{CommitScheme, Integrity, Settings};
+use crate::options::{CommitScheme, GetResponseMode, Integrity, Settings};
 use crate::rpc::{Placement, Scheme};
 use crate::sync::Arc;
 use crate::wire::Geometry;
 
 /// The first connection of a lane. Rebuilt lanes count on from here.
 pub(crate) const FIRST_GENERATION: u32 = 1;
+
+/// Pieces per work request that a server asks for, to send rows from where they lie; devices grant up to 30 or so.
+const SGES_OF_ROWS: u32 = 30;
 
 /// Queue pairs and memory of one side of lanes that are connected together.
 #[derive(Debug)]
@@ -49,6 +52,14 @@ pub(crate) fn geometry(settings: &Settings) -> Geometry {
         request_payload_bytes: settings.request_slot_bytes,
         response_payload_bytes: settings.response_slot_bytes,
     }
+}
+
+/// Tells the fabric of the memory that lanes of so many groups, each of all lanes between a client and a shard, will take.
+pub(crate) fn expect<F: Fabric>(fabric: &F, settings: &Settings, side: EndOf, groups: u32) {
+    let (ours, theirs) = side.bytes(&geometry(settings));
+    let all = |bytes: usize| bytes.next_multiple_of(4096).saturating_mul(groups as usize);
+    fabric.expect_slots(all(ours), Access::REMOTE_WRITE);
+    fabric.expect_slots(all(theirs), Access::LOCAL);
 }
 
 /// The scheme of this process's options on this fabric.
@@ -90,14 +101,19 @@ impl<F: Fabric> End<F> {
     ) -> Result<End<F>> {
         let geometry = Geometry { lanes: u32::try_from(lanes.len()).unwrap_or(u32::MAX), ..geometry(settings) };
         let (ours, theirs) = side.bytes(&geometry);
-        let slots = fabric.allocate(ours, Access::REMOTE_WRITE)?;
+        let slots = fabric.allocate_slots(ours, Access::REMOTE_WRITE)?;
         let staging =
-            if fabric.capabilities().load_store { None } else { Some(fabric.allocate(theirs, Access::LOCAL)?) };
+            if fabric.capabilities().load_store { None } else { Some(fabric.allocate_slots(theirs, Access::LOCAL)?) };
         let reachable: Vec<F::Region> = core::iter::once(&slots).chain(exposed).cloned().collect();
         let make = |(lane, generation): &(u32, u32)| {
             let config = QpConfig {
                 max_send_wr: settings.max_send_wr,
                 max_recv_wr: settings.slots_per_qp.max(1) * 2,
+                max_send_sge: if side == EndOf::Server && settings.get_response_mode != GetResponseMode::StagingCopy {
+                    SGES_OF_ROWS
+                } else {
+                    0
+                },
                 generation: *generation,
             };
             let c = cqs(*lane);

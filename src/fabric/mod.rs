@@ -84,6 +84,32 @@ pub trait Fabric: Debug + Send + Sync + Sized + 'static {
     /// As [`Fabric::allocate`]; `Unsupported` when the provider cannot choose.
     fn allocate_at(&self, bytes: usize, access: Access, iova: Option<u64>) -> Result<Self::Region>;
 
+    /// As [`Fabric::allocate`], for the memory of lanes: may share a registration, and its key, with other memory of the
+    /// same rights.
+    ///
+    /// # Errors
+    /// As [`Fabric::allocate`].
+    fn allocate_slots(&self, bytes: usize, access: Access) -> Result<Self::Region> {
+        self.allocate(bytes, access)
+    }
+
+    /// Says that so many bytes will be asked of [`Fabric::allocate_slots`], in however many pieces.
+    fn expect_slots(&self, bytes: usize, access: Access) {
+        let _ = (bytes, access);
+    }
+
+    /// Registers memory that is there already, for local work only: rows of a table, say.
+    ///
+    /// # Safety
+    /// The memory is readable and stays so until the last clone of the region is dropped.
+    ///
+    /// # Errors
+    /// `Unsupported` where local memory need not or cannot be registered; as [`Fabric::allocate`].
+    unsafe fn register(&self, memory: NonNull<u8>, bytes: usize) -> Result<Self::Region> {
+        let _ = (memory, bytes);
+        Err(Error::new(Status::Unsupported, format!("{}: memory of others is not registered", Self::NAME)))
+    }
+
     /// Makes a completion queue with room for `depth` completions.
     ///
     /// # Errors
@@ -187,6 +213,11 @@ pub trait Qp: Debug + Send + Sync + 'static {
 
     /// Places of its send queue. One load.
     fn send_depth(&self) -> u32;
+
+    /// Pieces of memory that one work request takes. One load.
+    fn send_pieces(&self) -> u32 {
+        1
+    }
 
     /// What the peer needs for [`Qp::connect`]. Fresh after each return to RESET.
     fn address(&self) -> QpAddress;

@@ -52,6 +52,9 @@ pub struct QpConfig {
     pub max_send_wr: u32,
     /// Receive queue depth.
     pub max_recv_wr: u32,
+    /// Pieces of one work request that are asked for; 0: what the provider takes without being asked. Fewer may be
+    /// granted.
+    pub max_send_sge: u32,
     /// The lane generation this connection will have: completions of another one are dropped.
     pub generation: u32,
 }

@@ -19,6 +19,12 @@ pub const GET_PAYLOAD_DROPPED_STALE: &str = "get_payload_dropped_stale";
 
 /// The fabric is open.
 pub const FABRIC_READY: &str = "fabric_ready";
+/// The two ends of a connection have ports with different MTUs: packets are as large as the smaller one takes.
+pub const MTU_DIFFERS: &str = "mtu_differs";
+/// The table's memory is registered, so rows can be sent from it directly.
+pub const VALUE_REGION_REGISTERED: &str = "value_region_registered";
+/// It is not, so rows are copied.
+pub const VALUE_REGION_UNAVAILABLE: &str = "value_region_unavailable";
 /// A server told the control plane that it is ready.
 pub const SERVER_READY_PUBLISHED: &str = "server_ready_published";
 /// A server or client shuts down.

@@ -78,8 +78,7 @@ name; an option that says something else is refused with both values. All member
 none has one: its digests are compared when they join.
 
 Some options are checked and change nothing in this release: those of heartbeat,
-health, harvest and lane rebuild, `rdma-rc-profile-interval-ms`, and `rdma-get-response-mode` on a server. `async-depth` is
-for programs that read it.
+health, harvest and lane rebuild, and `rdma-rc-profile-interval-ms`. `async-depth` is for programs that read it.
 
 | option | type and bounds | default | side | layout | meaning |
 | --- | --- | --- | --- | --- | --- |

@@ -170,11 +170,17 @@ option_table! {
     /// NUMA node that slots, buffers and rows of the built-in table come from, as far as it has room. `auto`: wherever they
     /// are touched first.
     numa_id: Option<u32> = Spec::optional("numa-id", 0, 1023);
+    /// Most bytes of one registration of memory with the device. Lanes share registrations: a process has few, however many
+    /// lanes. `verbs` only.
+    region_bytes: u64 = Spec::number("rdma-region-bytes", "134217728", 1 << 20, 1 << 40).unit("bytes");
     /// Huge pages for tables and slots. `auto`: transparent ones. `on`: reserved ones (vm.nr_hugepages); on `shm` both ends must
     /// have it then, and trust each other: who gives such memory can take it back, which ends who touches it.
     huge_pages: HugePages = Spec::choice("huge-pages", "auto", HugePages::WORDS);
 
-    /// How the rows of a GET reach the client: sent straight from the table's memory, or copied to a staging area first. `auto`: `direct_sg`.
+    /// How the rows of a GET reach the client: sent straight from the table's memory, or copied to a staging area first.
+    /// `auto` and `direct_sg` are the same on `shm`; on `verbs` the device gathers the rows itself with `direct_sg`, and with
+    /// `auto` those of 2048 bytes or more, if the server has one poll thread and no GET workers. A server with `staging_copy`
+    /// copies whatever clients ask for.
     get_response_mode: GetResponseMode = Spec::choice("rdma-get-response-mode", "auto", GetResponseMode::WORDS)
         .environment(&["RECSTORE_RDMA_GET_RESPONSE_MODE"]);
     /// Version of the PUT protocol; only 2 is left.

@@ -31,6 +31,8 @@ pub struct HandlerCounts {
     pub get_payloads: u64,
     /// GETs whose rows were copied twice on their way.
     pub staged: u64,
+    /// GETs whose rows were sent from where they lie, by the device alone.
+    pub sent_in_place: u64,
     /// Keys of PUTs and UPDATEs.
     pub write_keys: u64,
 }
@@ -52,6 +54,7 @@ impl HandlerCounts {
         self.get_bytes += other.get_bytes;
         self.get_payloads += other.get_payloads;
         self.staged += other.staged;
+        self.sent_in_place += other.sent_in_place;
         self.write_keys += other.write_keys;
     }
 }

@@ -149,9 +149,15 @@ pub trait Store: Send + Sync + 'static {
         Err(RpcStatus::InternalError)
     }
 
-    /// Lets pinned rows go.
+    /// Lets pinned rows go. `worker` may be another one than pinned them.
     fn unpin(&self, worker: u32, token: u64) {
         let _ = (worker, token);
+    }
+
+    /// Memory that pinned rows lie in: start and length of each piece. It grows, and nothing of it goes before the store.
+    /// None: rows cannot be pinned.
+    fn row_memory(&self) -> Option<Vec<(*const u8, usize)>> {
+        None
     }
 
     /// Sets rows.

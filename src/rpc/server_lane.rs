@@ -1,20 +1,15 @@
 //! The server's end of one lane.
 
-use super::fetch::{Fetch, take_completions};
-use super::pace::{Pace, PacePolicy, Turn};
 use super::raw::{checksum_foreign, fetch_to_read, fetch_to_write, store_header, store_release};
 use super::signals::Signals;
 use super::{Placement, Scheme, Window};
-use crate::fabric::{
-    Access, Fabric, Loan, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, WcStatus, Work, WorkOp,
-};
+use crate::fabric::{Access, Fabric, Loan, Qp, QpState, Region, RegionAddress, RemoteAddr};
 use crate::ids::{ClientId, Incarnation};
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::wire::{
     Geometry, HEADER_BYTES, INLINE_BYTES, InlineWords, Progress, RemoteBuffer, RequestHeader, ResponseHeader,
     RpcStatus, Words, response_checksum, response_offsets,
 };
-use core::time::Duration;
 
 /// What a lane is made of.
 #[derive(Debug)]
@@ -54,19 +49,19 @@ pub struct ServerLaneParts<F: Fabric> {
 #[derive(Debug)]
 pub struct ServerLane<F: Fabric> {
     pub(super) parts: ServerLaneParts<F>,
-    slots: Box<[SlotPlaces]>,
+    pub(super) slots: Box<[SlotPlaces]>,
     failed: AtomicBool,
-    signals: Signals,
+    pub(super) signals: Signals,
     /// Requests and answers are plain stores and loads, and the last word says all: windows under `single`.
     is_plain: bool,
 }
 
 #[derive(Debug)]
-struct SlotPlaces {
+pub(super) struct SlotPlaces {
     request_header: *const u8,
     request_payload: *const u8,
     /// Where an answer's header is put together: the client's memory, or staging.
-    response_header: *mut u8,
+    pub(super) response_header: *mut u8,
     /// A request of this slot was handed out and is not answered yet. A client that commits the next one all the same
     /// waits: so a slot has one executor, and what waits for workers is bounded by the number of slots.
     busy: AtomicBool,
@@ -82,11 +77,6 @@ unsafe impl<F: Fabric> Sync for ServerLane<F> {}
 const FETCHED_ANSWER_BYTES: u32 = 256;
 /// The same of a payload.
 const FETCHED_PAYLOAD_BYTES: u32 = 256;
-
-/// How long a poll thread waits for rows that it reads from a client: a client that died meanwhile costs the others so
-/// much, once.
-const FETCH_TIMEOUT: Duration = Duration::from_secs(1);
-const FETCH_PACE: PacePolicy = PacePolicy { spins: 2000, yields: u32::MAX, sleep: Duration::ZERO };
 
 /// What the server says to one request.
 #[derive(Clone, Copy, Debug)]
@@ -288,16 +278,7 @@ impl<F: Fabric> ServerLane<F> {
     /// Completes a request: everything of the answer but the header is in place.
     #[inline]
     pub fn answer(&self, slot: u32, request: &RequestHeader, summed: bool, answer: &Answer) {
-        let mut header = ResponseHeader {
-            status: answer.status,
-            response_bytes: answer.bytes,
-            sequence: request.sequence,
-            checksum: 0,
-            aux: answer.aux,
-            inline: answer.inline,
-            progress: Progress(0),
-            word: request.commit,
-        };
+        let mut header = header_of(request, answer);
         let in_slot = answer.landed.is_none() && answer.bytes as usize > INLINE_BYTES;
         if summed {
             let from =
@@ -312,94 +293,14 @@ impl<F: Fabric> ServerLane<F> {
         if !self.has_windows() || self.parts.scheme == Scheme::Imm {
             self.post_answer(slot, answer, in_slot);
         }
+        self.release(slot);
+    }
+
+    /// The slot's answer is on its way: its next request may be taken.
+    #[inline(always)]
+    pub(super) fn release(&self, slot: u32) {
         // Release: pairs with the Acquire in `is_busy`.
         self.slots[slot as usize].busy.store(false, Ordering::Release);
-    }
-
-    #[cold]
-    fn post_answer(&self, slot: u32, answer: &Answer, in_slot: bool) {
-        let parts = &self.parts;
-        let header_at = parts.there.geometry.response_header(parts.there.place, slot);
-        let distance =
-            if in_slot && !self.has_windows() { Geometry::response_payload_distance(answer.bytes) } else { 0 };
-        let lkey = parts.staging.as_ref().map_or(0, Region::lkey);
-        let bytes = u32::try_from(distance + HEADER_BYTES).unwrap_or(u32::MAX);
-        let address = self.slots[slot as usize].response_header.wrapping_sub(distance).cast_const();
-        let whole = [Sge { address, bytes, lkey }];
-        let rows = [Sge { address: answer.landed_from, bytes: answer.bytes, lkey }];
-        let landed = answer.landed.unwrap_or_default();
-        let signaled = self.signals.next(parts.qp.send_depth());
-        let wr_id = (u64::from(parts.generation) << 32) | u64::from(parts.lane);
-        let op = if parts.scheme == Scheme::Imm {
-            WorkOp::WriteImm(parts.lane * parts.geometry.slots + slot)
-        } else {
-            WorkOp::Write
-        };
-        let remote = RemoteAddr { address: parts.remote.iova + (header_at - distance) as u64, rkey: parts.remote.rkey };
-        let chain = [
-            Work {
-                wr_id,
-                op: WorkOp::Write,
-                local: &rows,
-                remote: RemoteAddr { address: landed.address, rkey: landed.rkey },
-                signaled: false,
-            },
-            Work { wr_id, op, local: &whole, remote, signaled },
-        ];
-        let skip = usize::from(answer.landed.is_none() || self.has_windows());
-        self.post(&chain[skip..]);
-    }
-
-    fn post(&self, chain: &[Work<'_>]) {
-        for _ in 0..2 {
-            // SAFETY: local memory is the lane's staging; a slot's staging is not changed before its next request,
-            // which the client sends only after this answer has arrived.
-            match unsafe { self.parts.qp.post(chain) } {
-                Ok(()) => return,
-                Err(PostError::QueueFull) => self.harvest(),
-                Err(_) => break,
-            }
-        }
-        self.fail();
-    }
-
-    fn harvest(&self) {
-        take_completions::<F>(&self.parts.send_cq);
-    }
-
-    /// Reads memory of the client that a request names, and waits for it: to where the slot's answer is put together,
-    /// for an answer to rows has none itself; or behind the first `used` bytes of the request's payload where that has
-    /// more room. Only without windows.
-    ///
-    /// # Errors
-    /// `BatchTooLarge` when it fits neither place; `InvalidPayload` when the client cannot be reached or did not expose
-    /// that memory: the lane is over then.
-    #[cold]
-    pub fn fetch(&self, slot: u32, buffer: RemoteBuffer, used: u32) -> Result<*const u8, RpcStatus> {
-        let g = &self.parts.geometry;
-        let (place, region) = if buffer.bytes <= g.response_payload_bytes {
-            (self.response_payload(slot, buffer.bytes).cast_const(), self.parts.staging.as_ref())
-        } else if buffer.bytes <= g.request_payload_bytes.saturating_sub(used) {
-            (self.request_payload(slot).wrapping_add(used as usize), Some(&self.parts.requests))
-        } else {
-            return Err(RpcStatus::BatchTooLarge);
-        };
-        let local = [Sge { address: place, bytes: buffer.bytes, lkey: region.map_or(0, Region::lkey) }];
-        let remote = RemoteAddr { address: buffer.address, rkey: buffer.rkey };
-        let fetch = Fetch::begin();
-        self.post(&[Work { wr_id: fetch.wr_id(), op: WorkOp::Read, local: &local, remote, signaled: true }]);
-        let mut pace = Pace::new(FETCH_PACE, FETCH_TIMEOUT);
-        loop {
-            self.harvest();
-            match fetch.outcome() {
-                Some(WcStatus::Success) => return Ok(place),
-                Some(_) => break,
-                None if !self.is_usable() || pace.turn() == Turn::Expired => break,
-                None => {}
-            }
-        }
-        self.fail();
-        Err(RpcStatus::InvalidPayload)
     }
 
     /// Gives receives for immediates back.
@@ -407,5 +308,20 @@ impl<F: Fabric> ServerLane<F> {
         if self.parts.qp.post_receives(count).is_err() {
             self.fail();
         }
+    }
+}
+
+/// The header of an answer, without checksum and progress.
+#[inline(always)]
+pub(super) fn header_of(request: &RequestHeader, answer: &Answer) -> ResponseHeader {
+    ResponseHeader {
+        status: answer.status,
+        response_bytes: answer.bytes,
+        sequence: request.sequence,
+        checksum: 0,
+        aux: answer.aux,
+        inline: answer.inline,
+        progress: Progress(0),
+        word: request.commit,
     }
 }

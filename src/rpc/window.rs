@@ -23,6 +23,8 @@ pub enum Claim {
 
 const EXECUTING: u64 = 1;
 const DONE: u64 = 2;
+/// It was claimed and nothing of it was executed.
+const RELEASED: u64 = 3;
 const STATE_BITS: u64 = 3;
 
 /// One logical slot's entry.
@@ -76,9 +78,12 @@ impl Window {
         loop {
             let (seen, state) = (word & !STATE_BITS, word & STATE_BITS);
             if word != 0 && seen == mine {
-                return if state == DONE { done(entry) } else { Claim::UnderWay };
-            }
-            if word != 0 && !is_newer(mine >> 2, seen >> 2) {
+                match state {
+                    DONE => return done(entry),
+                    RELEASED => {}
+                    _ => return Claim::UnderWay,
+                }
+            } else if word != 0 && !is_newer(mine >> 2, seen >> 2) {
                 return Claim::Obsolete;
             }
             if state == EXECUTING {
@@ -112,6 +117,15 @@ impl Window {
         // Release: pairs with the Acquire in `claim`.
         entry.word.store(word, Ordering::Release);
         true
+    }
+
+    /// The claimed request was not executed, and will not be by who claimed it: its rows never came.
+    #[cold]
+    pub fn release(&self, sequence: u64) {
+        if let Some((entry, mine)) = self.entry(sequence) {
+            // Release: pairs with the Acquire in `claim`; nothing was done, but the rule is simpler without exceptions.
+            entry.word.store(mine | RELEASED, Ordering::Release);
+        }
     }
 
     /// The claimed request was executed.
@@ -155,6 +169,13 @@ mod tests {
         window.settle(first, -6, 77);
         assert_eq!(window.claim(first), Claim::Done(-6, 77));
         assert_eq!(window.claim(identity(1, 0)), Claim::Execute);
+        // Released, it can be claimed once more, and an older one still cannot.
+        let third = identity(3, 7);
+        assert_eq!(window.claim(third), Claim::Execute);
+        window.release(third);
+        assert_eq!(window.claim(identity(3, 6)), Claim::Obsolete);
+        assert_eq!(window.claim(third), Claim::Execute);
+        assert_eq!(window.claim(third), Claim::UnderWay);
         let next = identity(2, 5);
         assert_eq!(window.claim(next), Claim::Execute);
         assert_eq!(window.claim(first), Claim::Obsolete);

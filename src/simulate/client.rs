@@ -19,7 +19,7 @@ use crate::ps::client::{PsClient, PsClientOptions, Request, Rows, Target, Token}
 use crate::ps::routing::Router;
 use crate::rpc::{Bell, Channel, PacePolicy};
 use crate::sync::{Arc, lock};
-use crate::wire::Op;
+use crate::wire::{Op, flags};
 use core::time::Duration;
 
 /// A request under way. What it points to stays where it is until it is over.
@@ -451,7 +451,7 @@ fn options(common: &Common, incarnation: Incarnation) -> PsClientOptions {
     let settings = &common.settings;
     PsClientOptions {
         keys_max: 64,
-        direct: true,
+        get_flags: flags::DIRECT | flags::COPY_ALLOWED,
         put_read: false,
         pace: PacePolicy { spins: 0, yields: 0, sleep: Duration::from_micros(50) },
         wait_timeout: common.wait_timeout,

@@ -5,12 +5,12 @@ use super::ledger::Ledger;
 use super::member::Membership;
 use super::wires::Wires;
 use crate::control::{Event, Peer};
-use crate::fabric::Fabric;
 use crate::fabric::sim::{Mutant, Rng, Sim, SimCq, mutated};
+use crate::fabric::{Fabric, WcStatus};
 use crate::ids::{ClientId, Incarnation};
 use crate::options::Settings;
-use crate::ps::{Handler, Scratch};
-use crate::rpc::{Ready, Scanner, ServerLane};
+use crate::ps::{Fetching, Handler, Scratch};
+use crate::rpc::{Ready, Scanner, ServerLane, take_completions};
 use crate::sync::Arc;
 use crate::wire::RequestHeader;
 use core::time::Duration;
@@ -22,6 +22,8 @@ struct Job {
     lane: Arc<ServerLane<Sim>>,
     slot: u32,
     header: RequestHeader,
+    /// Its rows are being read from the client.
+    fetching: Option<Fetching>,
     /// A handler that takes long is not done before.
     not_before: u64,
 }
@@ -235,7 +237,7 @@ impl Shard {
             let lane = Arc::clone(self.scanner.lane(ready.lane));
             let long = now < self.rough_until && rng.chance(LONG_MILLIONTHS);
             let not_before = if long { now + rng.between(LONG_NS.0, LONG_NS.1) } else { 0 };
-            self.jobs.push_back(Job { lane, slot: ready.slot, header: ready.header(), not_before });
+            self.jobs.push_back(Job { lane, slot: ready.slot, header: ready.header(), fetching: None, not_before });
         }
         let worked = !self.jobs.is_empty();
         // Workers take what they take, in any order.
@@ -248,12 +250,31 @@ impl Shard {
                 continue;
             }
             let Some(job) = self.jobs.remove(at) else { break };
-            if !self.handler.execute(&job.lane, job.slot, &job.header, &mut self.scratch) && job.lane.is_usable() {
-                // A repetition of what another worker is executing.
-                self.jobs.push_back(job);
-            }
+            self.execute(job);
         }
         worked
+    }
+
+    fn execute(&mut self, mut job: Job) {
+        let Some(fetching) = job.fetching.take() else {
+            if !self.handler.execute(&job.lane, job.slot, &job.header, &mut self.scratch) {
+                // A repetition of what another worker is executing, or it waits for its rows.
+                job.fetching = self.scratch.take_fetching();
+                if job.fetching.is_some() || job.lane.is_usable() {
+                    self.jobs.push_back(job);
+                }
+            }
+            return;
+        };
+        take_completions::<Sim>(&self.send);
+        match fetching.outcome() {
+            Some(WcStatus::Success) => {
+                self.handler.resume(&job.lane, job.slot, &job.header, &mut self.scratch, &fetching);
+            }
+            Some(WcStatus::RemAccess) => Handler::refuse_fetch(&job.lane, &job.header),
+            None if job.lane.is_usable() => self.jobs.push_back(Job { fetching: Some(fetching), ..job }),
+            Some(_) | None => Handler::give_up(&job.lane, &job.header),
+        }
     }
 
     /// Lanes that are scanned, requests that wait.

@@ -106,7 +106,7 @@ impl Half {
         let cq = fabric.create_cq(1024).expect("a queue");
         let responses = fabric.allocate(bytes, Access::REMOTE_WRITE).expect("memory");
         let extra = fabric.allocate(EXTRA_BYTES, Access::ALL).expect("memory");
-        let config = QpConfig { max_send_wr: 1024, max_recv_wr: slots * 2, generation: 1 };
+        let config = QpConfig { max_send_wr: 1024, max_recv_wr: slots * 2, max_send_sge: 0, generation: 1 };
         let exposed = [responses.clone(), extra.clone()];
         let make = |_| fabric.create_qp(&config, &exposed, &cq, &cq, None).expect("a queue pair");
         let qps = (0..lanes).map(make).collect();

@@ -42,7 +42,7 @@ fn serve(settings: &Settings, member: &ControlClient, me: Incarnation, stop: &At
     let fabric = Shm::open(ShmOptions::default()).expect("shm");
     let cq = fabric.create_cq(64).expect("a queue");
     let requests = fabric.allocate(g.server_region_bytes(), Access::REMOTE_WRITE).expect("memory");
-    let config = QpConfig { max_send_wr: 8, max_recv_wr: settings.slots_per_qp * 2, generation: 1 };
+    let config = QpConfig { max_send_wr: 8, max_recv_wr: settings.slots_per_qp * 2, max_send_sge: 0, generation: 1 };
     let qp = fabric.create_qp(&config, std::slice::from_ref(&requests), &cq, &cq, None).expect("a queue pair");
     let answer = LaneOffer {
         incarnation: me,

@@ -4,6 +4,8 @@
 //! with two of them every byte goes over the wire between them.
 
 mod deaths;
+mod in_place;
+mod memory;
 mod processes;
 mod profiles;
 mod rounds;

@@ -1,6 +1,6 @@
 //! From settings to connected channels.
 
-use super::super::connect::{EndOf, decode_offer};
+use super::super::connect::{EndOf, decode_offer, expect};
 use super::super::{fresh_incarnation, host_name, identity};
 use super::mend::{ShardMend, policy};
 use super::offered::Offered;
@@ -15,6 +15,7 @@ use crate::ps::routing::Router;
 use crate::rpc::{Bell, Channel, PacePolicy};
 use crate::sync::Arc;
 use crate::time::{Tick, now, pause};
+use crate::wire::flags;
 use core::time::Duration;
 
 /// How long to wait before asking again for an answer that was meant for an earlier process of our number.
@@ -27,7 +28,11 @@ pub(super) fn router(settings: &Settings) -> Router {
 pub(super) fn ps_options(settings: &Settings, incarnation: Incarnation) -> PsClientOptions {
     PsClientOptions {
         keys_max: settings.max_kv_num_per_request,
-        direct: settings.get_response_mode != GetResponseMode::StagingCopy,
+        get_flags: match settings.get_response_mode {
+            GetResponseMode::Auto => flags::DIRECT | flags::COPY_ALLOWED,
+            GetResponseMode::DirectSg => flags::DIRECT,
+            GetResponseMode::StagingCopy => flags::COPY_ALLOWED,
+        },
         put_read: settings.put_v2_transfer_mode == PutTransferMode::Read,
         pace: PacePolicy {
             spins: settings.wait_spin_iterations,
@@ -87,6 +92,7 @@ pub(super) fn channels<F: Fabric>(
     deadline: Tick,
 ) -> Result<Connected<F>> {
     let mut made = Vec::new();
+    expect(fabric, settings, EndOf::Client, settings.num_shards);
     for shard in 0..settings.num_shards {
         let offered = Offered::make(fabric, settings, incarnation)?;
         control.publish_lanes(Peer::Server(ShardId(shard)), offered.encode())?;

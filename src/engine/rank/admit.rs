@@ -104,7 +104,7 @@ impl<F: Fabric> Shared<F> {
             }
         };
         let address: RegionAddress = cells.address();
-        let config = QpConfig { max_send_wr: 4, max_recv_wr: 1, generation: ask.generation };
+        let config = QpConfig { max_send_wr: 4, max_recv_wr: 1, max_send_sge: 0, generation: ask.generation };
         let cq = lock(&self.guest_cq).clone();
         let cq = cq.ok_or_else(|| Error::new(Status::WrongState, "this rank is suspended"))?;
         let qp = {

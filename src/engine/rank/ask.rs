@@ -40,7 +40,7 @@ impl<F: Fabric> Shared<F> {
             *count
         };
         let cq = self.fabric.create_cq(self.settings.max_send_wr)?;
-        let config = QpConfig { max_send_wr: self.settings.max_send_wr, max_recv_wr: 1, generation };
+        let config = QpConfig { max_send_wr: self.settings.max_send_wr, max_recv_wr: 1, max_send_sge: 0, generation };
         let qp = self.fabric.create_qp(&config, &[], &cq, &cq, None)?;
         let asked = self.ask(control, other, purpose, (generation, qp.address()), deadline);
         let answer = asked.inspect_err(|_| {

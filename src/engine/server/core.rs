@@ -6,8 +6,10 @@ use super::guests::Guests;
 use super::listen::listen;
 use super::poller::{IdlePolicy, Mailbox, Outlets, Poller, Station};
 use super::queue::{Job, Queue};
+use super::registered::Registered;
 use super::watched::{Watch, Watched};
 use crate::control::{ControlClient, ControlPlane, Identity, Member, Role, Thresholds};
+use crate::engine::connect::{EndOf, expect};
 use crate::engine::metrics::server::{ServerPage, ServerSource};
 use crate::engine::metrics::{Keeper, Source, is_counting};
 use crate::engine::state::HostState;
@@ -133,6 +135,7 @@ impl<F: Fabric> Core<F> {
         let deadline = now().after(Duration::from_millis(settings.control_plane_timeout_ms));
         let incarnation = fresh_incarnation()?;
         let control = Arc::new(join(&settings, &identity, incarnation, deadline)?);
+        expect(&fabric, &settings, EndOf::Server, settings.num_client_processes);
         let restored = restore(&settings, &control, &*store, state.as_deref())?;
         let guests = guests(&settings, restored.windows)?;
         let shared = Arc::new(Shared {
@@ -341,11 +344,14 @@ fn run<F: Fabric>(
     };
     // The first and only one to set it.
     let _ = shared.queues.set(running.queues.clone());
+    let rows = Registered::of(shared, store)?;
     let idle = IdlePolicy { spins: settings.poll_spin_iterations, yields: settings.poll_yield_iterations };
     for (index, mailbox) in (0_u32..).zip(&shared.mailboxes) {
         let outlets = Outlets { gets: gets.clone(), commands: commands.clone(), hold: Arc::clone(&shared.hold) };
         let watched = watch.map(|watch| Watched::new(watch.clone(), index as usize));
-        let poller = Poller::new(Arc::clone(mailbox), handler.clone(), index, outlets, idle, watched);
+        let device = (!shared.fabric.capabilities().load_store, rows.clone());
+        let poller =
+            Poller::new(Arc::clone(mailbox), handler.clone(), Scratch::new(index), device, outlets, idle, watched);
         running.pollers.push(start(&format!("reclane-poll-{index}"), move || poller.run())?);
     }
     let get_workers = gets.iter().flat_map(|queue| (0..settings.get_workers).map(move |_| queue));

@@ -5,9 +5,13 @@ pub(crate) mod checkpoint;
 pub(super) mod core;
 pub(crate) mod guests;
 mod listen;
+mod parked;
 mod poller;
 mod queue;
+mod registered;
 pub(crate) mod respond;
+#[cfg(all(test, feature = "device-tests"))]
+mod slow_client;
 pub(super) mod watched;
 
 use self::core::Core;

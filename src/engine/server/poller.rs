@@ -2,11 +2,12 @@
 //! there is nothing to do.
 
 use super::checkpoint::Hold;
+use super::parked::Parked;
 use super::queue::{Job, Queue};
 use super::watched::{Rounds, Watched};
 use crate::fabric::{Fabric, Waker, sleep};
 use crate::ids::{ClientId, Incarnation};
-use crate::ps::{Handler, HandlerCounts, Scratch};
+use crate::ps::{Handler, HandlerCounts, RowKeys, Scratch, changes_rows};
 use crate::rpc::{READY_MAX, Ready, Scanner, ServerLane, take_completions};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
 use crate::wire::{Op, RequestHeader};
@@ -170,8 +171,12 @@ pub(super) struct Poller<F: Fabric> {
     outlets: Outlets<F>,
     idle: IdlePolicy,
     ready: Vec<Ready>,
-    /// Repetitions of requests that other threads are executing.
+    /// Repetitions of requests that other threads are executing, and requests that wait for this thread's pins.
     later: Vec<Job<F>>,
+    /// What is under way at the device.
+    parked: Parked<F>,
+    /// Bytes are moved by a device, and not by plain stores.
+    has_device: bool,
     rounds: u64,
     empty: u64,
     /// Requests found.
@@ -192,21 +197,27 @@ impl<F: Fabric> Poller<F> {
     pub(super) fn new(
         mailbox: Arc<Mailbox<F>>,
         handler: Handler,
-        worker: u32,
+        mut scratch: Scratch,
+        (has_device, rows): (bool, Option<Arc<dyn RowKeys>>),
         outlets: Outlets<F>,
         idle: IdlePolicy,
         watched: Option<Watched>,
     ) -> Poller<F> {
+        if let Some(rows) = rows {
+            scratch.send_in_place(rows);
+        }
         let scanners = mailbox.stations.iter().map(|station| Scanner::new(Arc::clone(&station.recv))).collect();
         Poller {
             mailbox,
             scanners,
             handler,
-            scratch: Scratch::new(worker),
+            scratch,
             outlets,
             idle,
             ready: Vec::with_capacity(READY_MAX),
             later: Vec::new(),
+            parked: Parked::new(),
+            has_device,
             rounds: 0,
             empty: 0,
             found: 0,
@@ -245,6 +256,9 @@ impl<F: Fabric> Poller<F> {
                 self.back_off();
             }
         }
+        let stations = &self.mailbox.stations;
+        let take = || stations.iter().for_each(|station| take_completions::<F>(&station.send));
+        self.parked.end(&self.handler, self.scratch.worker, take);
         self.publish();
         self.scanners.clear();
         self.count_lanes();
@@ -270,9 +284,15 @@ impl<F: Fabric> Poller<F> {
             self.found += self.ready.len() as u64;
             if self.rounds & self.sample_mask == 0 {
                 self.serve_timed(index);
+            } else if self.has_device {
+                self.serve_by_device(index, Handler::execute);
             } else {
                 self.serve_all(index);
             }
+        }
+        if self.has_device && !self.parked.is_empty() {
+            self.look_at_device();
+            found = true;
         }
         if !self.later.is_empty() {
             found |= self.look_again();
@@ -310,13 +330,11 @@ impl<F: Fabric> Poller<F> {
                 _ => &None,
             };
             match outlet {
-                Some(queue) => {
-                    queue.push(Job { lane: Arc::clone(lane), slot: ready.slot, header });
-                }
+                Some(queue) => queue.push(Job::of(lane, ready)),
                 None if execute(&self.handler, lane, ready.slot, &header, &mut self.scratch) => {}
                 None => {
                     self.waited += 1;
-                    self.later.push(Job { lane: Arc::clone(lane), slot: ready.slot, header });
+                    self.later.push(Job::of(lane, ready));
                 }
             }
         }
@@ -342,14 +360,76 @@ impl<F: Fabric> Poller<F> {
         }
     }
 
+    /// The same where a device moves the bytes: a request may wait for it, and writers wait for rows that it still sends.
+    #[cold]
+    fn serve_by_device(
+        &mut self,
+        index: usize,
+        mut execute: impl FnMut(&Handler, &ServerLane<F>, u32, &RequestHeader, &mut Scratch) -> bool,
+    ) {
+        self.fetch(index, 0);
+        for at in 0..self.ready.len() {
+            let ready = self.ready[at];
+            let job = Job::of(self.scanners[index].lane(ready.lane), &ready);
+            let outlet = match job.header.op {
+                op if op == Op::Get as u8 => &self.outlets.gets,
+                _ if Handler::is_slow(&job.header) => &self.outlets.commands,
+                _ => &None,
+            };
+            match outlet {
+                Some(queue) => queue.push(job),
+                None => self.attempt(job, &mut execute),
+            }
+        }
+    }
+
+    /// Executes a request, or keeps it.
+    fn attempt(
+        &mut self,
+        job: Job<F>,
+        execute: &mut impl FnMut(&Handler, &ServerLane<F>, u32, &RequestHeader, &mut Scratch) -> bool,
+    ) {
+        if self.parked.has_pins() && changes_rows(&job.header) {
+            self.waited += 1;
+            self.later.push(job);
+            return;
+        }
+        self.scratch.hold_back(!self.later.is_empty() || self.parked.wants_no_pins());
+        let done = execute(&self.handler, &job.lane, job.slot, &job.header, &mut self.scratch);
+        if let Some(sending) = self.scratch.take_sending() {
+            self.parked.send(&job.lane, sending);
+        }
+        if !done {
+            match self.scratch.take_fetching() {
+                Some(fetching) => self.parked.fetch(job, fetching),
+                None => {
+                    self.waited += 1;
+                    self.later.push(job);
+                }
+            }
+        }
+    }
+
+    /// Ends what the device has ended.
+    #[cold]
+    fn look_at_device(&mut self) {
+        self.mailbox.stations.iter().for_each(|station| take_completions::<F>(&station.send));
+        self.parked.turn(&self.handler, &mut self.scratch);
+    }
+
     /// The same with the clock.
     #[cold]
     fn serve_timed(&mut self, index: usize) {
         let Some(mut watched) = self.watched.take() else { return self.serve(index, 0, Handler::execute) };
         watched.found(self.ready.len());
-        self.serve(index, 0, |handler, lane, slot, header, scratch| {
+        let timed = |handler: &Handler, lane: &ServerLane<F>, slot, header: &RequestHeader, scratch: &mut Scratch| {
             watched.execute(handler, lane, slot, header, scratch)
-        });
+        };
+        if self.has_device {
+            self.serve_by_device(index, timed);
+        } else {
+            self.serve(index, 0, timed);
+        }
         self.watched = Some(watched);
     }
 
@@ -379,8 +459,11 @@ impl<F: Fabric> Poller<F> {
     /// Hands repetitions in again. Each slot has one at most, so there are never many. True: there are some.
     #[cold]
     fn look_again(&mut self) -> bool {
-        let (handler, scratch) = (&self.handler, &mut self.scratch);
-        self.later.retain(|job| job.lane.is_usable() && !handler.execute(&job.lane, job.slot, &job.header, scratch));
+        let waited = self.waited;
+        for job in core::mem::take(&mut self.later).into_iter().filter(|job| job.lane.is_usable()) {
+            self.attempt(job, &mut Handler::execute);
+        }
+        self.waited = waited;
         true
     }
 

@@ -1,7 +1,7 @@
 //! Requests on their way from poll threads to workers.
 
 use crate::fabric::Fabric;
-use crate::rpc::ServerLane;
+use crate::rpc::{Ready, ServerLane};
 use crate::sync::{Arc, AtomicU32, Condvar, Mutex, Ordering, SpinMutex, lock};
 use crate::wire::RequestHeader;
 use core::time::Duration;
@@ -13,6 +13,12 @@ pub(super) struct Job<F: Fabric> {
     pub(super) lane: Arc<ServerLane<F>>,
     pub(super) slot: u32,
     pub(super) header: RequestHeader,
+}
+
+impl<F: Fabric> Job<F> {
+    pub(super) fn of(lane: &Arc<ServerLane<F>>, ready: &Ready) -> Job<F> {
+        Job { lane: Arc::clone(lane), slot: ready.slot, header: ready.header() }
+    }
 }
 
 /// First in, first out. Its length is bounded by the number of slots: a slot holds one request at a time.

@@ -327,6 +327,24 @@ impl Store for TimedStore {
         stats
     }
 
+    fn pin(
+        &self,
+        worker: u32,
+        table: TableTag,
+        keys: &[u64],
+        rows: &mut Vec<crate::ps::RowRef>,
+    ) -> Result<u64, RpcStatus> {
+        self.inner.pin(worker, table, keys, rows)
+    }
+
+    fn unpin(&self, worker: u32, token: u64) {
+        self.inner.unpin(worker, token);
+    }
+
+    fn row_memory(&self) -> Option<Vec<(*const u8, usize)>> {
+        self.inner.row_memory()
+    }
+
     unsafe fn put(&self, worker: u32, table: TableTag, keys: &[u64], rows: RowsIn) -> Result<(), RpcStatus> {
         // SAFETY: as the caller vouches.
         unsafe { self.inner.put(worker, table, keys, rows) }

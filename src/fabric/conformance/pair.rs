@@ -37,7 +37,7 @@ pub struct Pair<F: Fabric> {
 }
 
 /// How the test's queue pairs are made.
-pub const CONFIG: QpConfig = QpConfig { max_send_wr: DEPTH, max_recv_wr: DEPTH, generation: 1 };
+pub const CONFIG: QpConfig = QpConfig { max_send_wr: DEPTH, max_recv_wr: DEPTH, max_send_sge: 0, generation: 1 };
 
 /// The end of the patience, from now.
 pub fn patience() -> Tick {

@@ -194,7 +194,12 @@ mod tests {
     }
 
     fn device(name: &str, state: u32, link_layer: u8) -> DeviceInfo {
-        DeviceInfo { name: name.into(), node: format!("/dev/{name}"), ports: Ok(vec![port(1, state, link_layer)]) }
+        DeviceInfo {
+            name: name.into(),
+            node: format!("/dev/{name}"),
+            ports: Ok(vec![port(1, state, link_layer)]),
+            limits: None,
+        }
     }
 
     fn wish() -> Wish {

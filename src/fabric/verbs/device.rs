@@ -3,6 +3,7 @@
 //! Everybody in the process who opens the same device shares it, so memory is registered once and a program with a
 //! client and a server costs one context.
 
+use super::arena::Arena;
 use super::choose::{Chosen, Wish, choose};
 use super::info::{Context, devices, gid_text, open_by_name};
 use super::qp::QpCore;
@@ -29,6 +30,10 @@ pub(super) struct Device {
     pub(super) limits: Limits,
     /// Memory registered so far, for messages.
     pub(super) registered_bytes: AtomicU64,
+    /// It was said that a peer's packets have another size.
+    pub(super) mtu_told: AtomicBool,
+    /// Registrations that lanes share.
+    pub(super) arena: Arena,
     thread: Mutex<Option<JoinHandle<()>>>,
     pub(super) events: Arc<Events>,
     /// Last: everything above was made from it.
@@ -114,6 +119,8 @@ impl Device {
             pd,
             limits,
             registered_bytes: AtomicU64::new(0),
+            mtu_told: AtomicBool::new(false),
+            arena: Arena::default(),
             thread: Mutex::new(None),
             events: Arc::clone(&events),
             context: Arc::clone(&context),

@@ -17,6 +17,25 @@ pub struct DeviceInfo {
     pub node: String,
     /// Its ports; or, in words, why it cannot be opened.
     pub ports: core::result::Result<Vec<PortInfo>, String>,
+    /// What it has at most, where it tells.
+    pub limits: Option<DeviceLimits>,
+}
+
+/// What a device has at most; 0 or less where it does not know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceLimits {
+    /// Queue pairs, of all processes of the host.
+    pub queue_pairs: i32,
+    /// Places of a send queue.
+    pub work_requests: i32,
+    /// Completion queues.
+    pub completion_queues: i32,
+    /// Places of a completion queue.
+    pub completions: i32,
+    /// Memory regions.
+    pub regions: i32,
+    /// Bytes of a memory region.
+    pub region_bytes: u64,
 }
 
 /// A port of a device.
@@ -259,11 +278,20 @@ pub(super) fn open_by_name(library: &'static Library, name: &str) -> Result<Cont
 }
 
 fn describe(library: &'static Library, device: NonNull<ibv_device>) -> DeviceInfo {
+    let mut limits = None;
     let ports = open(library, device).and_then(|context| {
-        let count = context.limits().map_err(|error| error.to_string())?.phys_port_cnt;
-        Ok((1..=count).filter_map(|port| context.port(port).ok()).collect())
+        let attr = context.limits().map_err(|error| error.to_string())?;
+        limits = Some(DeviceLimits {
+            queue_pairs: attr.max_qp,
+            work_requests: attr.max_qp_wr,
+            completion_queues: attr.max_cq,
+            completions: attr.max_cqe,
+            regions: attr.max_mr,
+            region_bytes: attr.max_mr_size,
+        });
+        Ok((1..=attr.phys_port_cnt).filter_map(|port| context.port(port).ok()).collect())
     });
-    DeviceInfo { name: name_of(device), node: node_of(device), ports }
+    DeviceInfo { name: name_of(device), node: node_of(device), ports, limits }
 }
 
 impl Context {

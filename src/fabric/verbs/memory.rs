@@ -1,9 +1,11 @@
 //! Registered memory.
 
+use super::arena::{Kind, Part};
 use super::device::Device;
 use super::sys::{code, ibv_mr};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Access, Region, RegionAddress};
+use crate::numa;
 use crate::options::HugePages;
 use crate::sync::{Arc, Ordering};
 use core::ffi::c_void;
@@ -15,13 +17,21 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Registered memory of the verbs provider: private pages of this process, pinned while it lives.
 #[derive(Clone, Debug)]
-pub struct VerbsRegion(Arc<Registered>);
+pub struct VerbsRegion(Arc<Inner>);
+
+#[derive(Debug)]
+enum Inner {
+    Whole(Registered),
+    /// A part of one, with its length.
+    Part(Part, usize),
+}
 
 #[derive(Debug)]
 struct Registered {
     base: NonNull<u8>,
     /// What was asked for and is registered.
     bytes: usize,
+    /// 0: somebody else's memory.
     mapped_bytes: usize,
     /// The address that peers use.
     iova: u64,
@@ -54,8 +64,7 @@ impl VerbsRegion {
     pub(super) fn allocate(
         device: &Arc<Device>,
         bytes: usize,
-        access: Access,
-        huge: HugePages,
+        Kind { access, huge, numa_id }: Kind,
         iova: Option<u64>,
     ) -> Result<VerbsRegion> {
         if bytes == 0 {
@@ -67,6 +76,8 @@ impl VerbsRegion {
             return Err(Error::new(Status::Unsupported, why));
         }
         let (base, mapped_bytes) = map(bytes, huge)?;
+        // Registering brings all pages.
+        numa::prefer(numa_id, base, mapped_bytes);
         let iova = iova.unwrap_or(base.addr().get() as u64);
         match register_both(device, base, bytes, access, iova) {
             Ok((mr, local_mr)) => {
@@ -76,7 +87,7 @@ impl VerbsRegion {
                 let device = Arc::clone(device);
                 let registered =
                     Registered { base, bytes, mapped_bytes, iova, mr, local_mr, lkey, rkey, access, device };
-                Ok(VerbsRegion(Arc::new(registered)))
+                Ok(VerbsRegion(Arc::new(Inner::Whole(registered))))
             }
             Err(error) => {
                 let refused = why_not_registered(device, bytes, &error);
@@ -87,14 +98,51 @@ impl VerbsRegion {
         }
     }
 
+    /// Registers memory of somebody else under its own address, for local work that reads it.
+    ///
+    /// # Safety
+    /// The memory is readable and stays so until the last clone is dropped.
+    pub(super) unsafe fn adopt(device: &Arc<Device>, base: NonNull<u8>, bytes: usize) -> Result<VerbsRegion> {
+        let iova = base.addr().get() as u64;
+        // Nothing is written there: pages of which nothing is there yet stay so, as far as the kernel can.
+        let mr =
+            register_as(device, base, bytes, 0, iova).map_err(|error| why_not_registered(device, bytes, &error))?;
+        // SAFETY: the registration is alive.
+        let (lkey, rkey) = unsafe { ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey) };
+        device.registered_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let (access, device) = (Access::LOCAL, Arc::clone(device));
+        let local_mr = None;
+        let adopted = Registered { base, bytes, mapped_bytes: 0, iova, mr, local_mr, lkey, rkey, access, device };
+        Ok(VerbsRegion(Arc::new(Inner::Whole(adopted))))
+    }
+
+    /// A part of a registration that others have parts of.
+    pub(super) fn part(part: Part, bytes: usize) -> VerbsRegion {
+        VerbsRegion(Arc::new(Inner::Part(part, bytes)))
+    }
+
+    /// The registration, and where in it this region begins.
+    fn registered(&self) -> (&Registered, usize) {
+        match &*self.0 {
+            Inner::Whole(registered) => (registered, 0),
+            Inner::Part(part, _) => (part.chunk.region().registered().0, part.offset),
+        }
+    }
+
+    /// Zeroes it: nobody else has it.
+    pub(super) fn clear(&self) {
+        // SAFETY: within the registration, and just taken by the caller; raw memory, to which no reference is made.
+        unsafe { self.base().as_ptr().write_bytes(0, self.bytes()) };
+    }
+
     /// The device that it is registered with.
     pub(super) fn is_of(&self, device: &Arc<Device>) -> bool {
-        Arc::ptr_eq(&self.0.device, device)
+        Arc::ptr_eq(&self.registered().0.device, device)
     }
 
     /// Whether a peer can do anything with it.
     pub(super) fn is_remote(&self) -> bool {
-        self.0.access != Access::LOCAL
+        self.registered().0.access != Access::LOCAL
     }
 }
 
@@ -132,9 +180,18 @@ fn register(
     access: Access,
     iova: u64,
 ) -> io::Result<NonNull<ibv_mr>> {
+    register_as(device, base, bytes, rights(access, device.limits.has_atomics), iova)
+}
+
+fn register_as(
+    device: &Device,
+    base: NonNull<u8>,
+    bytes: usize,
+    rights: u32,
+    iova: u64,
+) -> io::Result<NonNull<ibv_mr>> {
     let library = device.context.library;
     let (pd, start) = (device.pd.as_ptr(), base.as_ptr().cast::<c_void>());
-    let rights = rights(access, device.limits.has_atomics);
     // SAFETY: the domain lives and the range is mapped until the registration is gone.
     let mr = unsafe {
         if let Some(register) = library.reg_mr_iova2 {
@@ -228,29 +285,36 @@ impl Drop for Registered {
             unsafe { (self.device.context.library.dereg_mr)(mr.as_ptr()) == 0 }
         };
         let local_back = self.local_mr.is_none_or(give_back);
-        if give_back(self.mr) && local_back {
+        if give_back(self.mr) && local_back && self.mapped_bytes > 0 {
             // SAFETY: exactly the range that was mapped; the device cannot reach it any more.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
         }
-        // Otherwise the device may still write there: the pages stay.
+        // Otherwise the device may still write there, or they are not ours: the pages stay.
     }
 }
 
 impl Region for VerbsRegion {
     fn base(&self) -> NonNull<u8> {
-        self.0.base
+        let (registered, offset) = self.registered();
+        // SAFETY: a part lies within its registration.
+        unsafe { registered.base.add(offset) }
     }
 
     fn bytes(&self) -> usize {
-        self.0.bytes
+        match &*self.0 {
+            Inner::Whole(registered) => registered.bytes,
+            Inner::Part(_, bytes) => *bytes,
+        }
     }
 
     fn lkey(&self) -> u32 {
-        self.0.lkey
+        self.registered().0.lkey
     }
 
     fn address(&self) -> RegionAddress {
-        RegionAddress { iova: self.0.iova, bytes: self.0.bytes as u64, rkey: self.0.rkey, access: self.0.access }
+        let (whole, offset) = self.registered();
+        let iova = whole.iova + offset as u64;
+        RegionAddress { iova, bytes: self.bytes() as u64, rkey: whole.rkey, access: whole.access }
     }
 }
 

@@ -1,18 +1,21 @@
 //! The real-RDMA provider: InfiniBand, RoCE v1 and RoCE v2 through libibverbs.
 //!
 //! libibverbs is opened when it is first asked for and not when this library is loaded, so a host without it runs every
-//! other fabric. A process has one context and one protection domain per device, shared by everything in it, and one
-//! registration per region: a client has two regions for each shard, whatever the number of lanes.
+//! other fabric. A process has one context and one protection domain per device, shared by everything in it. The memory
+//! of lanes lies in few large registrations (`arena`), whatever the number of lanes, shards and clients; a buffer or a
+//! region of a rank has one of its own.
 //!
 //! What the contract says and a device does not by itself is done here: states and causes (`qp`), places of the send
 //! queue (`post`), completions of earlier connections (`cq`), troubles of device and port (`device`).
 //!
 //! What a peer can do to us: whoever knows a key reaches that region by any queue pair of this process and device, for
-//! they are of one protection domain. A region that nobody was told of has a key all the same, and keys are few enough to
+//! they are of one protection domain. Lanes share registrations: a client that is told a place for its own slots has a
+//! key with which it could write beside them. A region that nobody was told of has a key all the same, and keys are few enough to
 //! be guessed by a peer who tries; each wrong guess costs it the connection. So the processes of one deployment trust each
 //! other, as they do with the rows.
 
 mod address;
+mod arena;
 mod choose;
 mod cq;
 mod device;
@@ -21,29 +24,34 @@ mod memory;
 mod path;
 mod post;
 mod qp;
+mod space;
 mod sys;
 #[cfg(all(test, feature = "device-tests"))]
 mod tests;
 mod waker;
 
 pub use cq::VerbsCq;
-pub use info::{DeviceInfo, GidInfo, GidKind, PortInfo, devices};
+pub use info::{DeviceInfo, DeviceLimits, GidInfo, GidKind, PortInfo, devices};
 pub use memory::VerbsRegion;
 pub use qp::VerbsQp;
 pub use waker::VerbsWaker;
 
 use super::{Access, Capabilities, Cause, Fabric, PostError, Qp, QpAddress, QpConfig, QpState, RemoteAddr, Work};
 use crate::error::{Error, Result, Status};
+use crate::numa;
 use crate::options::{DataInOrder, HugePages, RdmaMode, Settings};
 use crate::sync::Arc;
+use arena::{Arena, Kind};
 use choose::{Chosen, Wish};
 use core::ptr::NonNull;
 use core::time::Duration;
 use device::Device;
 use path::Path;
 
-/// Most pieces of one work request that are asked for: more make every place of a send queue larger.
+/// Pieces of one work request that are asked for by default: more make every place of a send queue larger.
 const SGES: u32 = 4;
+/// The same of queue pairs that are made for sending rows from where they lie.
+const SGES_MAX: u32 = 30;
 
 /// How to open the provider. The numbers are those of the options of the same names.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -82,6 +90,10 @@ pub struct VerbsOptions {
     pub data_in_order: DataInOrder,
     /// Whether regions use huge pages.
     pub huge_pages: HugePages,
+    /// The node that regions come from, as far as it has room.
+    pub numa_id: Option<u32>,
+    /// Most bytes of one registration that lanes share.
+    pub region_bytes: usize,
 }
 
 impl VerbsOptions {
@@ -108,6 +120,8 @@ impl VerbsOptions {
             inline_bytes: settings.inline_bytes,
             data_in_order: settings.data_in_order,
             huge_pages: settings.huge_pages,
+            numa_id: settings.numa_id,
+            region_bytes: usize::try_from(settings.region_bytes).unwrap_or(usize::MAX),
         }
     }
 }
@@ -118,6 +132,8 @@ pub struct Verbs {
     path: Path,
     in_order: bool,
     huge_pages: HugePages,
+    numa_id: Option<u32>,
+    region_bytes: usize,
     device: Arc<Device>,
 }
 
@@ -128,6 +144,7 @@ impl Verbs {
     /// `FabricUnavailable` when there is no such device, port, address or permission, `ResourceLimit` when the device is
     /// used up; each says what there is and what to do.
     pub fn open(options: &VerbsOptions) -> Result<Verbs> {
+        numa::check(options.numa_id)?;
         let wish = Wish {
             device: options.device.clone(),
             port: options.port,
@@ -140,7 +157,12 @@ impl Verbs {
         let (inline, in_order) = probe(&device, options)?;
         path.inline = inline;
         path.sges = SGES.min(u32::try_from(device.limits.sges).unwrap_or(1)).max(1);
-        Ok(Verbs { path, in_order, huge_pages: options.huge_pages, device })
+        let VerbsOptions { huge_pages, numa_id, region_bytes, .. } = *options;
+        Ok(Verbs { path, in_order, huge_pages, numa_id, region_bytes, device })
+    }
+
+    fn kind(&self, access: Access) -> Kind {
+        Kind { access, huge: self.huge_pages, numa_id: self.numa_id }
     }
 
     /// The device's name.
@@ -193,8 +215,8 @@ fn path(options: &VerbsOptions, chosen: &Chosen) -> Result<Path> {
 /// What only a queue pair knows: how much inline data is granted, and whether writes become visible in order.
 fn probe(device: &Arc<Device>, options: &VerbsOptions) -> Result<(u32, bool)> {
     let cq = VerbsCq::new(device, 1)?;
-    let config = QpConfig { max_send_wr: 1, max_recv_wr: 1, generation: 0 };
-    let (raw, inline) = qp::create(device, (&cq, &cq), &config, (1, options.inline_bytes))?;
+    let config = QpConfig { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 0, generation: 0 };
+    let (raw, _, inline) = qp::create(device, (&cq, &cq), &config, (1, options.inline_bytes))?;
     let library = device.context.library;
     // SAFETY: the queue pair is alive.
     let told =
@@ -230,7 +252,20 @@ impl Fabric for Verbs {
     }
 
     fn allocate_at(&self, bytes: usize, access: Access, iova: Option<u64>) -> Result<VerbsRegion> {
-        VerbsRegion::allocate(&self.device, bytes, access, self.huge_pages, iova)
+        VerbsRegion::allocate(&self.device, bytes, self.kind(access), iova)
+    }
+
+    fn allocate_slots(&self, bytes: usize, access: Access) -> Result<VerbsRegion> {
+        Arena::take(&self.device, self.kind(access), bytes, self.region_bytes)
+    }
+
+    fn expect_slots(&self, bytes: usize, access: Access) {
+        self.device.arena.expect(self.kind(access), bytes);
+    }
+
+    unsafe fn register(&self, memory: NonNull<u8>, bytes: usize) -> Result<VerbsRegion> {
+        // SAFETY: the caller's promise.
+        unsafe { VerbsRegion::adopt(&self.device, memory, bytes) }
     }
 
     fn create_cq(&self, depth: u32) -> Result<Arc<VerbsCq>> {
@@ -264,6 +299,11 @@ impl Qp for VerbsQp {
     #[inline]
     fn send_depth(&self) -> u32 {
         self.core.ring.depth()
+    }
+
+    #[inline]
+    fn send_pieces(&self) -> u32 {
+        self.core.path.sges
     }
 
     fn address(&self) -> QpAddress {

@@ -8,12 +8,13 @@ use super::address::Address;
 use super::choose::fits;
 use super::cq::VerbsCq;
 use super::device::{Device, exhausted};
-use super::info::{Context, GidKind, gid_text};
+use super::info::{Context, GidKind, gid_text, mtu_bytes};
 use super::memory::VerbsRegion;
 use super::path::Path;
 use super::post::{Receives, Ring, SendQueue};
 use super::sys::{self, Library, code, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_wc};
 use super::waker::VerbsWaker;
+use super::{SGES, SGES_MAX};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Cause, Completion, QpAddress, QpConfig, QpState, WcOpcode, WcStatus};
 use crate::sync::{Arc, AtomicU8, AtomicU32, Mutex, Ordering, lock};
@@ -83,13 +84,14 @@ fn fresh() -> Result<(u32, u64)> {
     Ok((psn, bytes[4..].iter().fold(0, |nonce, byte| nonce << 8 | u64::from(*byte))))
 }
 
-/// Makes a queue pair at the device; `inline` is reduced until the device grants it. Returns what was granted.
+/// Makes a queue pair at the device; `inline`, then `sges`, are reduced until the device grants them. Returns what was
+/// granted: pieces, and inline bytes.
 pub(super) fn create(
     device: &Device,
     (send_cq, recv_cq): (&VerbsCq, &VerbsCq),
     config: &QpConfig,
-    (sges, mut inline): (u32, u32),
-) -> Result<(NonNull<ibv_qp>, u32)> {
+    (mut sges, mut inline): (u32, u32),
+) -> Result<(NonNull<ibv_qp>, u32, u32)> {
     loop {
         // SAFETY: plain numbers and pointers, for which zero is a value.
         let mut attr: ibv_qp_init_attr = unsafe { core::mem::zeroed() };
@@ -105,8 +107,9 @@ pub(super) fn create(
         let raw = unsafe { (device.context.library.create_qp)(device.pd.as_ptr(), &raw mut attr) };
         let error = io::Error::last_os_error();
         match NonNull::new(raw) {
-            Some(raw) => return Ok((raw, attr.cap.max_inline_data)),
+            Some(raw) => return Ok((raw, attr.cap.max_send_sge.min(sges), attr.cap.max_inline_data)),
             None if inline > 0 => inline /= 2,
+            None if sges > SGES => sges = (sges / 2).max(SGES),
             None => {
                 let what = format!(
                     "a queue pair with max-send-wr={} and {} receives",
@@ -236,7 +239,12 @@ impl VerbsQp {
     ) -> Result<VerbsQp> {
         exposed.iter().try_for_each(|region| may_expose(device, region))?;
         let (psn, nonce) = fresh()?;
-        let (raw, _) = create(device, (send_cq, recv_cq), config, (path.sges, path.inline))?;
+        let asked = match config.max_send_sge {
+            0 => path.sges,
+            more => more.clamp(1, SGES_MAX).min(u32::try_from(device.limits.sges).unwrap_or(1)).max(path.sges),
+        };
+        let (raw, sges, _) = create(device, (send_cq, recv_cq), config, (asked, path.inline))?;
+        let path = Path { sges: sges.max(1), ..path };
         // SAFETY: just made.
         let number = unsafe { (*raw.as_ptr()).qp_num };
         let core = Arc::new(QpCore {
@@ -313,6 +321,7 @@ impl VerbsQp {
         if let Some(why) = own.refusal(&peer) {
             return Err(unreachable(format!("verbs: {why}")));
         }
+        self.tell_mtu(&own, &peer);
         let outcome = self.walk(&own, &peer);
         control.device_in_reset = false;
         if let Err((step, error)) = outcome {
@@ -335,6 +344,25 @@ impl VerbsQp {
         }
         self.core.show(QpState::Rts);
         Ok(())
+    }
+
+    /// Packets are as large as the smaller end takes, which works; that the ends differ is often a switch or an interface
+    /// that was forgotten. Said once for each device.
+    fn tell_mtu(&self, own: &Address, peer: &Address) {
+        // Relaxed: said once, whoever is first.
+        if own.mtu == peer.mtu || self.device.mtu_told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        crate::event!(
+            crate::observe::Level::WARN,
+            crate::observe::events::MTU_DIFFERS,
+            device = self.device.name(),
+            port = self.core.path.port,
+            here_bytes = mtu_bytes(own.mtu),
+            peer_bytes = mtu_bytes(peer.mtu),
+            peer = gid_text(peer.gid),
+            cure = "set the MTU of both interfaces, and of what is between, alike; or rdma-path-mtu on both ends"
+        );
     }
 
     /// RESET → INIT → RTR → RTS.

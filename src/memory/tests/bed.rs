@@ -72,7 +72,12 @@ impl<F: Fabric> Bed<F> {
             qp.modify(QpState::Err).expect("ERR");
             proved = if to == To::Regions { evidence(&mark).expect("a mark") } else { 0 };
         }
-        let config = QpConfig { max_send_wr: 2 * PLACES as u32 + 2, max_recv_wr: 1, generation: self.generation };
+        let config = QpConfig {
+            max_send_wr: 2 * PLACES as u32 + 2,
+            max_recv_wr: 1,
+            max_send_sge: 0,
+            generation: self.generation,
+        };
         let far_cq = self.far.create_cq(16).expect("a queue");
         let cells = match to {
             To::Regions => self.far.allocate(4096, Access::ALL).expect("memory"),

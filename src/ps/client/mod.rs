@@ -41,8 +41,8 @@ use token::Named;
 pub struct PsClientOptions {
     /// Most keys of one request to one shard.
     pub keys_max: u32,
-    /// The server may send rows straight from the table; otherwise it gathers them in its own memory first.
-    pub direct: bool,
+    /// How rows of a GET come: flags DIRECT and COPY_ALLOWED of its header.
+    pub get_flags: u8,
     /// PUT and UPDATE from registered memory: the server reads it, instead of the client pushing it.
     pub put_read: bool,
     /// How waits spend their time.

@@ -138,7 +138,7 @@ impl<F: Fabric> PsClient<F> {
     ) -> Result<()> {
         let total = plan.keys.len() * plan.row_bytes;
         let mut header = blank(Op::Get, plan.table.0, plan.keys.len());
-        header.flags = flags::COPY_ALLOWED | if self.options.direct { flags::DIRECT } else { 0 };
+        header.flags = self.options.get_flags;
         #[allow(clippy::cast_possible_truncation)] // a part fits a slot
         {
             header.response_bytes = total as u32;

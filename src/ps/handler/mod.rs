@@ -7,7 +7,8 @@
 mod small;
 mod write;
 
-use super::counts::HandlerCounts;
+use super::aside::Aside;
+use super::scratch::Scratch;
 use super::store::Store;
 use crate::fabric::{Access, Fabric, Loan, Mutant, mutated};
 use crate::ids::TableTag;
@@ -24,29 +25,6 @@ const PROGRESS_BYTES: u32 = 4096;
 const PROBE_BYTES: u32 = 8;
 /// Longest argument of a COMMAND.
 const COMMAND_BYTES_MAX: u32 = 4096;
-
-/// What one executing thread keeps between requests.
-#[derive(Debug, Default)]
-pub struct Scratch {
-    /// The worker index that the store sees.
-    pub worker: u32,
-    keys: Vec<u64>,
-    /// Numbers of rows within a client's buffer.
-    numbers: Vec<u32>,
-    staging: Vec<u64>,
-    /// Memory of the client that the request under way uses, beside its slot.
-    held: Option<Loan>,
-    /// What was done, for profiles.
-    pub counts: HandlerCounts,
-}
-
-impl Scratch {
-    /// For the thread with this worker index.
-    #[must_use]
-    pub fn new(worker: u32) -> Scratch {
-        Scratch { worker, ..Scratch::default() }
-    }
-}
 
 /// Executes requests of one shard. Threads: any, each with its own [`Scratch`].
 #[derive(Clone)]
@@ -67,7 +45,7 @@ impl core::fmt::Debug for Handler {
 /// reached the client's lines: that was a fifth of the time of a PUT.
 type Judged = Result<(), RpcStatus>;
 
-const EMPTY: Answer =
+pub(super) const EMPTY: Answer =
     Answer { status: 0, bytes: 0, aux: 0, inline: [0; INLINE_BYTES / 8], landed: None, landed_from: core::ptr::null() };
 
 impl Handler {
@@ -149,10 +127,16 @@ impl Handler {
         }
         let mut answer = EMPTY;
         self.run(lane, slot, header, scratch, &mut answer);
+        if let Aside::Fetching(_) = scratch.aside {
+            return self.set_aside(lane, slot, header, &answer, scratch);
+        }
         executed();
         if once && !mutated::<F>(Mutant::SettleForgotten) {
             // Before the answer: whoever has seen it must find this settled.
             lane.parts().window.settle(header.sequence, answer.status, answer.aux);
+        }
+        if let Aside::Pinned(_) = scratch.aside {
+            return self.set_aside(lane, slot, header, &answer, scratch);
         }
         lane.answer(slot, header, header.flags & flags::CHECKSUM != 0, &answer);
         if scratch.held.is_some() {
@@ -161,9 +145,17 @@ impl Handler {
         true
     }
 
+    /// Remembers what was executed, if it is to be executed once, and answers.
+    pub(super) fn conclude<F: Fabric>(&self, lane: &ServerLane<F>, slot: u32, header: &RequestHeader, answer: &Answer) {
+        if header.flags & flags::ONCE != 0 {
+            lane.parts().window.settle(header.sequence, answer.status, answer.aux);
+        }
+        lane.answer(slot, header, header.flags & flags::CHECKSUM != 0, answer);
+    }
+
     /// Executes a request.
     #[inline]
-    fn run<F: Fabric>(
+    pub(super) fn run<F: Fabric>(
         &self,
         lane: &ServerLane<F>,
         slot: u32,
@@ -187,6 +179,7 @@ impl Handler {
     ) {
         let status = match judged {
             Ok(Ok(())) => RpcStatus::Ok,
+            Ok(Err(_)) if matches!(scratch.aside, Aside::Fetching(_)) => return,
             Ok(Err(status)) => {
                 let internal = u64::from(status == RpcStatus::InternalError);
                 scratch.counts.internal_errors += internal;
@@ -309,12 +302,15 @@ impl Handler {
             return Ok(());
         }
         if let Some(buffer) = remote {
-            return self.get_into_buffer(lane, slot, (table, row_bytes, total), buffer, scratch, answer);
+            return self.get_into_buffer(lane, (slot, h), (table, row_bytes, total), buffer, scratch, answer);
         }
         if total > lane.parts().geometry.response_payload_bytes {
             return Err(RpcStatus::BatchTooLarge);
         }
         scratch.counts.get_payloads += 1;
+        if !lane.has_windows() && self.get_in_place(lane, h, (table, row_bytes), scratch) {
+            return Ok(());
+        }
         let place = lane.response_payload(slot, total);
         let chunk_rows = (PROGRESS_BYTES / row_bytes).max(1);
         let grows = h.flags & flags::PROGRESS != 0 && lane.has_windows() && h.key_count > 2 * chunk_rows;
@@ -396,7 +392,7 @@ impl Handler {
     fn get_into_buffer<F: Fabric>(
         &self,
         lane: &ServerLane<F>,
-        slot: u32,
+        (slot, h): (u32, &RequestHeader),
         (table, row_bytes, total): (TableTag, u32, u32),
         buffer: RemoteBuffer,
         scratch: &mut Scratch,
@@ -409,6 +405,10 @@ impl Handler {
             return Err(RpcStatus::InvalidPayload);
         }
         let landed = RemoteBuffer { bytes: total, ..buffer };
+        if !lane.has_windows() && self.get_in_place(lane, h, (table, row_bytes), scratch) {
+            answer.landed = Some(landed);
+            return Ok(());
+        }
         let place = if lane.has_windows() {
             client_rows(lane, landed, Access::REMOTE_WRITE, &mut scratch.held)?
         } else if total <= lane.parts().geometry.response_payload_bytes {

@@ -131,7 +131,7 @@ impl Handler {
             if lane.has_windows() {
                 client_rows(lane, buffer, Access::REMOTE_READ, &mut scratch.held)?.cast_const()
             } else {
-                lane.fetch(slot, buffer, keys_bytes)?
+                Self::rows_from_afar(lane, slot, buffer, h.payload_bytes, scratch)?
             }
         } else {
             let got = u64::from(h.payload_bytes - keys_bytes);

@@ -45,6 +45,11 @@ pub trait RowMemory: Send + Sync + 'static {
     /// `OsError` or `ResourceLimit` when the memory cannot be had.
     fn allocate(&self, bytes: usize) -> Result<RowSegment>;
 
+    /// The segments that were given so far: start and length.
+    fn segments(&self) -> Vec<(*const u8, usize)> {
+        Vec::new()
+    }
+
     /// What was given so far.
     fn report(&self) -> MemoryReport;
 }
@@ -62,6 +67,8 @@ pub struct MappedMemory {
 struct State {
     /// Offset of the first byte that nobody has.
     next: usize,
+    /// Offset and length of what was given.
+    segments: Vec<(usize, usize)>,
     report: MemoryReport,
 }
 
@@ -105,7 +112,7 @@ impl MappedMemory {
                 Ok(mapping) => {
                     let next = mapping.as_ptr().align_offset(HUGE_BYTES);
                     let report = MemoryReport { reserved_bytes: bytes as u64, ..MemoryReport::default() };
-                    let state = Mutex::new(State { next, report });
+                    let state = Mutex::new(State { next, segments: Vec::new(), report });
                     return Ok(MappedMemory { mapping, mapping_bytes: bytes, huge_pages, state });
                 }
                 Err(error) if bytes / 2 < RESERVE_BYTES_MIN => {
@@ -188,6 +195,7 @@ impl RowMemory for MappedMemory {
             .commit(base, rounded)
             .map_err(|error| Error::os(format_args!("cannot make {rounded} bytes usable for rows"), &error))?;
         state.next = end;
+        state.segments.push((start, rounded));
         state.report.used_bytes += rounded as u64;
         if hugetlb {
             state.report.hugetlb_bytes += rounded as u64;
@@ -200,6 +208,11 @@ impl RowMemory for MappedMemory {
             }
         }
         Ok(RowSegment { base, bytes: rounded, lkey: 0 })
+    }
+
+    fn segments(&self) -> Vec<(*const u8, usize)> {
+        let base = self.mapping.as_ptr().cast_const();
+        lock(&self.state).segments.iter().map(|(start, bytes)| (base.wrapping_add(*start), *bytes)).collect()
     }
 
     fn report(&self) -> MemoryReport {

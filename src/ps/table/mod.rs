@@ -419,6 +419,10 @@ impl Store for BuiltinStore {
         self.pins.give_back(token, &self.stripes);
     }
 
+    fn row_memory(&self) -> Option<Vec<(*const u8, usize)>> {
+        Some(self.memory.segments())
+    }
+
     fn as_builtin(&self) -> Option<&BuiltinStore> {
         Some(self)
     }

@@ -5,6 +5,7 @@
 
 mod devices;
 mod finding;
+mod limits;
 mod live;
 mod needs;
 mod rdma;
@@ -94,6 +95,9 @@ fn examine(arguments: &Arguments, measured: &mut Value) -> Vec<Finding> {
         return findings;
     }
     findings.push(live::library(&tree, settings.fabric == FabricKind::Verbs));
+    if settings.fabric == FabricKind::Verbs {
+        findings.extend(limits::check(&settings));
+    }
     findings.push(live::files_in_memory());
     findings.extend(live::token(&settings));
     findings.push(live::control_plane(&settings, named));

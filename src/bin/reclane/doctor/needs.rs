@@ -10,6 +10,12 @@ pub struct Needs {
     pub slot_bytes: u64,
     /// Memory that a device pins: nothing on `shm`.
     pub locked_bytes: u64,
+    /// Queue pairs of a device.
+    pub queue_pairs: u64,
+    /// Registrations with a device, about.
+    pub registrations: u64,
+    /// Bytes of the largest one.
+    pub largest_region_bytes: u64,
     /// File descriptors, about.
     pub files: u64,
     /// Mappings, about.
@@ -21,6 +27,8 @@ pub struct Needs {
 /// Descriptors and mappings of a process without peers: the program, its logs, the control plane.
 const FILES_BASE: u64 = 64;
 const MAPPINGS_BASE: u64 = 1024;
+/// Registrations of a process with few lanes: slots and what is sent, zeros for missing rows, a buffer or two.
+const REGISTRATIONS_BASE: u64 = 5;
 /// Of each peer: a socket, a watch on its process, regions of both sides, a connection of the control plane.
 const FILES_A_PEER: u64 = 8;
 const MAPPINGS_A_PEER: u64 = 8;
@@ -45,6 +53,9 @@ impl Needs {
         Needs {
             slot_bytes,
             locked_bytes: if verbs { slot_bytes } else { 0 },
+            queue_pairs: peers.saturating_mul(settings.qps_per_client_per_shard.into()),
+            registrations: REGISTRATIONS_BASE + 2 * slot_bytes.div_ceil(settings.region_bytes.max(1)),
+            largest_region_bytes: requests.max(responses).max(slot_bytes.min(settings.region_bytes)),
             files: FILES_BASE + FILES_A_PEER * peers,
             mappings: MAPPINGS_BASE + MAPPINGS_A_PEER * peers,
             spinning: u64::from(settings.server_threads) + u64::from(settings.get_workers) + 1,

@@ -2,8 +2,10 @@
 
 use super::devices::{Device, Port, roce_mtu, scan};
 use super::finding::Finding;
-use super::tree::Tree;
+use super::tree::{Tree, field};
+use reclane::options::deployment::read_all;
 use reclane::options::{FabricKind, RdmaMode, Settings, Subnet};
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 
 /// Vendors of adapters whose Ethernet functions speak RDMA.
@@ -34,6 +36,7 @@ pub fn check(tree: &Tree, settings: &Settings) -> Vec<Finding> {
         }
         findings.extend(numa(tree, device, settings));
     }
+    findings.extend(deployment_mtu(&devices, settings));
     findings.extend(if needed { Some(choice(&devices, settings)) } else { None });
     findings
 }
@@ -196,12 +199,77 @@ fn port_mtu(device: &Device, port: &Port) -> Option<Finding> {
 
 fn numa(tree: &Tree, device: &Device, settings: &Settings) -> Option<Finding> {
     let nodes = tree.names("sys/devices/system/node").iter().filter(|name| is_node(name)).count();
-    let (node, wanted) = (device.numa_node?, settings.numa_id?);
-    (nodes > 1 && node != wanted).then(|| {
-        Finding::warning("numa", format!("{} is at NUMA node {node}, and numa-id is {wanted}", device.name))
+    let node = device.numa_node.filter(|_| nodes > 1)?;
+    let place = format!("{} is at NUMA node {node}", device.name);
+    if let Some(wanted) = settings.numa_id.filter(|wanted| *wanted != node) {
+        let finding = Finding::warning("numa", format!("{place}, and numa-id is {wanted}"))
             .means("every byte crosses the processors' link")
-            .mend(format!("numa-id={node}, or take a device at node {wanted}"))
-    })
+            .mend(format!("numa-id={node}, or take a device at node {wanted}"));
+        return Some(finding);
+    }
+    let (near, ours) = (near(tree, node)?, allowed(tree)?);
+    if near.is_disjoint(&ours) {
+        let list = tree.text(&format!("sys/devices/system/node/node{node}/cpulist")).unwrap_or_default();
+        let what = format!("{place}, and this process may use none of that node's processors ({list})");
+        return Some(
+            Finding::warning("numa", what)
+                .means("every poll of a completion crosses the processors' link")
+                .mend(format!("numactl --cpunodebind={node} COMMAND, and numa-id={node}")),
+        );
+    }
+    let both = if ours.is_subset(&near) { "all" } else { "some" };
+    Some(Finding::ok("numa", format!("{place}, with {both} of the processors that this process may use")))
+}
+
+/// Processors of a node.
+fn near(tree: &Tree, node: u32) -> Option<BTreeSet<u32>> {
+    processors(&tree.text(&format!("sys/devices/system/node/node{node}/cpulist"))?)
+}
+
+/// Processors that this process may use.
+fn allowed(tree: &Tree) -> Option<BTreeSet<u32>> {
+    processors(field(&tree.text("proc/self/status")?, "Cpus_allowed_list")?)
+}
+
+/// What a list like `0-3,8` names; None: it is none, or absurdly long.
+fn processors(list: &str) -> Option<BTreeSet<u32>> {
+    const MOST: u32 = 1 << 16;
+    let mut all = BTreeSet::new();
+    for part in list.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        if last >= MOST {
+            return None;
+        }
+        all.extend(first..=last);
+    }
+    Some(all)
+}
+
+/// Ports that a deployment file names and this host has: whether their packets have one size.
+fn deployment_mtu(devices: &[Device], settings: &Settings) -> Option<Finding> {
+    let file = settings.deployment_file.as_str();
+    let contract = read_all(file).ok()?.ok()?;
+    let mut sizes: Vec<(String, u64)> = Vec::new();
+    for node in &contract.nodes {
+        let device = devices.iter().find(|device| device.name == node.device);
+        let port = device.and_then(|device| device.ports.iter().find(|port| port.number == node.port));
+        let mtu = port.and_then(|port| port.netdev.as_ref()).and_then(|(_, mtu)| *mtu);
+        if let Some(mtu) = mtu {
+            let name = format!("{} port {} of node {}", node.device, node.port, node.node_id);
+            sizes.push((name, roce_mtu(mtu)));
+        }
+    }
+    let (_, first) = sizes.first()?;
+    let shown = sizes.iter().map(|(name, mtu)| format!("{name} {mtu}")).collect::<Vec<_>>().join(", ");
+    if sizes.iter().all(|(_, mtu)| mtu == first) {
+        return Some(Finding::ok("deployment mtu", format!("{file}: payload of packets: {shown}")));
+    }
+    Some(
+        Finding::warning("deployment mtu", format!("{file}: ports differ in the payload of their packets: {shown}"))
+            .means("lanes take the smaller one; where a switch has it too, larger packets are lost and lanes fail with RETRY_EXC_ERR")
+            .mend("ip link set dev NETDEV mtu 4200 on all hosts and switches, or rdma-path-mtu on all members"),
+    )
 }
 
 fn is_node(name: &str) -> bool {

@@ -1,7 +1,8 @@
 //! The gate of a shard: poll threads come to rest between two requests, and commands wait.
 //!
 //! A request is never half executed while everybody rests: each was claimed, executed, settled and answered, or nothing of
-//! it was. The path of a request does not know of the gate: poll threads look for mail in any case.
+//! it was executed, though its rows may be on their way from the client. The path of a request does not know of the gate:
+//! poll threads look for mail in any case.
 
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::time::Tick;

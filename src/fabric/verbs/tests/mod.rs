@@ -40,4 +40,5 @@ mod contract {
 }
 
 mod alone;
+mod faults;
 mod pinned;
