@@ -81,7 +81,7 @@ fn let_in(settings: &Settings, fabrics: (&Verbs, &Verbs), mailbox: &Mailbox<Verb
         put_read: true,
         pace: PacePolicy { spins: 100, yields: u32::MAX, sleep: Duration::ZERO },
         wait_timeout: Duration::from_secs(300),
-        default_dim: DIM as u32,
+        default_dim: u32::try_from(DIM).expect("small"),
         retry: true,
         rebuild: RebuildPolicy { enabled: false, ..crate::engine::client::mend::policy(settings, incarnation) },
         health_after: Duration::ZERO,
