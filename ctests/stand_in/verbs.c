@@ -63,7 +63,9 @@ struct pair {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ibv_device devices[DEVICES];
+// As they are from the start: several threads read them at once. The transport is 0, which is IB.
+static struct ibv_device devices[DEVICES] = {{.node_type = IBV_NODE_CA, .name = "stand0", .dev_name = "uverbs0"},
+                                             {.node_type = IBV_NODE_CA, .name = "stand1", .dev_name = "uverbs1"}};
 static struct pair* pairs[QPS];
 static struct region* regions[MRS];
 static struct context* contexts[DEVICES];
@@ -88,14 +90,8 @@ static int device_of(struct ibv_context* c) {
 
 struct ibv_device** ibv_get_device_list(int* count) {
     struct ibv_device** list = calloc(DEVICES + 1, sizeof *list);
-    for (int i = 0; i < DEVICES; i++) {
-        struct ibv_device* d = &devices[i];
-        d->node_type = IBV_NODE_CA;
-        d->transport_type = IBV_TRANSPORT_IB;
-        snprintf(d->name, sizeof d->name, "stand%d", i);
-        snprintf(d->dev_name, sizeof d->dev_name, "uverbs%d", i);
-        list[i] = d;
-    }
+    for (int i = 0; i < DEVICES; i++)
+        list[i] = &devices[i];
     if (count)
         *count = DEVICES;
     return list;
@@ -425,14 +421,18 @@ struct ibv_context* ibv_open_device(struct ibv_device* device) {
     c->whole.context.ops.post_recv = post_recv;
     c->whole.context.ops.poll_cq = poll_cq;
     c->whole.context.ops.req_notify_cq = req_notify;
+    pthread_mutex_lock(&lock);
     if (!contexts[c->device])
         contexts[c->device] = c;  // others are opened to be looked at, and closed
+    pthread_mutex_unlock(&lock);
     return &c->whole.context;
 }
 int ibv_close_device(struct ibv_context* c) {
     struct context* own = (struct context*)((char*)c - offsetof(struct context, whole.context));
+    pthread_mutex_lock(&lock);
     if (contexts[own->device] == own)
         contexts[own->device] = NULL;
+    pthread_mutex_unlock(&lock);
     close(c->async_fd);
     close(own->wake);
     free(own);
