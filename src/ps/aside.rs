@@ -34,7 +34,7 @@ pub(super) enum Aside {
     Pinned(u64),
 }
 
-/// A request whose rows are being read from the client. It is handed to [`Handler::resume`] or [`Handler::give_up`].
+/// A request whose rows are being read from the client. It is handed to [`Handler::end_fetch`] or [`Handler::give_up`].
 #[derive(Debug)]
 pub struct Fetching {
     posted: Posted,
@@ -212,8 +212,27 @@ impl Handler {
         }
     }
 
+    /// Ends a request by how the reading of its rows ended. False: it goes on.
+    pub fn end_fetch<F: Fabric>(
+        &self,
+        lane: &ServerLane<F>,
+        slot: u32,
+        header: &RequestHeader,
+        scratch: &mut Scratch,
+        fetching: &Fetching,
+        outcome: Option<WcStatus>,
+    ) -> bool {
+        match outcome {
+            Some(WcStatus::Success) => self.resume(lane, slot, header, scratch, fetching),
+            Some(WcStatus::RemAccess) => Handler::refuse_fetch(lane, header),
+            None if lane.is_usable() => return false,
+            Some(_) | None => Handler::give_up(lane, header),
+        }
+        true
+    }
+
     /// Executes a request whose rows have arrived, and answers it.
-    pub fn resume<F: Fabric>(
+    fn resume<F: Fabric>(
         &self,
         lane: &ServerLane<F>,
         slot: u32,
@@ -237,7 +256,7 @@ impl Handler {
     }
 
     /// The same for one whose rows the client's device refuses to give: that is an answer, which a repetition gets too.
-    pub fn refuse_fetch<F: Fabric>(lane: &ServerLane<F>, header: &RequestHeader) {
+    fn refuse_fetch<F: Fabric>(lane: &ServerLane<F>, header: &RequestHeader) {
         lane.fail();
         if header.flags & flags::ONCE != 0 {
             lane.parts().window.settle(header.sequence, RpcStatus::InvalidPayload as i32, 0);

@@ -5,8 +5,8 @@ use super::ledger::Ledger;
 use super::member::Membership;
 use super::wires::Wires;
 use crate::control::{Event, Peer};
+use crate::fabric::Fabric;
 use crate::fabric::sim::{Mutant, Rng, Sim, SimCq, mutated};
-use crate::fabric::{Fabric, WcStatus};
 use crate::ids::{ClientId, Incarnation};
 use crate::options::Settings;
 use crate::ps::{Fetching, Handler, Scratch};
@@ -267,13 +267,9 @@ impl Shard {
             return;
         };
         take_completions::<Sim>(&self.send);
-        match fetching.outcome() {
-            Some(WcStatus::Success) => {
-                self.handler.resume(&job.lane, job.slot, &job.header, &mut self.scratch, &fetching);
-            }
-            Some(WcStatus::RemAccess) => Handler::refuse_fetch(&job.lane, &job.header),
-            None if job.lane.is_usable() => self.jobs.push_back(Job { fetching: Some(fetching), ..job }),
-            Some(_) | None => Handler::give_up(&job.lane, &job.header),
+        let (outcome, scratch) = (fetching.outcome(), &mut self.scratch);
+        if !self.handler.end_fetch(&job.lane, job.slot, &job.header, scratch, &fetching, outcome) {
+            self.jobs.push_back(Job { fetching: Some(fetching), ..job });
         }
     }
 

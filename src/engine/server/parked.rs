@@ -69,27 +69,13 @@ impl<F: Fabric> Parked<F> {
         let has_pins = !self.pinned.is_empty();
         let mut arrived = false;
         self.fetching.retain(|(job, fetching)| {
-            let (lane, header) = (&*job.lane, &job.header);
-            match fetching.outcome() {
-                // Rows of this thread's own are pinned, and these would be written.
-                Some(WcStatus::Success) if has_pins => {
-                    arrived = true;
-                    true
-                }
-                Some(WcStatus::Success) => {
-                    handler.resume(lane, job.slot, header, scratch, fetching);
-                    false
-                }
-                Some(WcStatus::RemAccess) => {
-                    Handler::refuse_fetch(lane, header);
-                    false
-                }
-                None if lane.is_usable() => true,
-                Some(_) | None => {
-                    Handler::give_up(lane, header);
-                    false
-                }
+            let outcome = fetching.outcome();
+            // Rows of this thread's own are pinned, and these would be written.
+            if has_pins && outcome == Some(WcStatus::Success) {
+                arrived = true;
+                return true;
             }
+            !handler.end_fetch(&job.lane, job.slot, &job.header, scratch, fetching, outcome)
         });
         self.arrived = arrived;
         self.turns = self.turns.wrapping_add(1);

@@ -147,6 +147,18 @@ pub(super) struct Outlets<F: Fabric> {
     pub(super) hold: Arc<Hold>,
 }
 
+impl<F: Fabric> Outlets<F> {
+    /// Where this request goes; None: it is executed here.
+    #[inline(always)]
+    fn of(&self, header: &RequestHeader) -> Option<&Queue<F>> {
+        match header.op {
+            op if op == Op::Get as u8 => self.gets.as_deref(),
+            _ if Handler::is_slow(header) => self.commands.as_deref(),
+            _ => None,
+        }
+    }
+}
+
 /// Longest sleep of an idle thread: it looks after lanes whose peers vanished.
 const SLEEP: Duration = Duration::from_millis(200);
 /// Rounds between two looks at the lanes' queue pairs while busy.
@@ -324,12 +336,7 @@ impl<F: Fabric> Poller<F> {
         self.fetch(index, first);
         for ready in &self.ready[first..] {
             let (lane, header) = (self.scanners[index].lane(ready.lane), ready.header());
-            let outlet = match header.op {
-                op if op == Op::Get as u8 => &self.outlets.gets,
-                _ if Handler::is_slow(&header) => &self.outlets.commands,
-                _ => &None,
-            };
-            match outlet {
+            match self.outlets.of(&header) {
                 Some(queue) => queue.push(Job::of(lane, ready)),
                 None if execute(&self.handler, lane, ready.slot, &header, &mut self.scratch) => {}
                 None => {
@@ -371,12 +378,7 @@ impl<F: Fabric> Poller<F> {
         for at in 0..self.ready.len() {
             let ready = self.ready[at];
             let job = Job::of(self.scanners[index].lane(ready.lane), &ready);
-            let outlet = match job.header.op {
-                op if op == Op::Get as u8 => &self.outlets.gets,
-                _ if Handler::is_slow(&job.header) => &self.outlets.commands,
-                _ => &None,
-            };
-            match outlet {
+            match self.outlets.of(&job.header) {
                 Some(queue) => queue.push(job),
                 None => self.attempt(job, &mut execute),
             }

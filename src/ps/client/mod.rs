@@ -19,6 +19,7 @@ mod turnstile;
 pub use outcome::ShardResult;
 pub use record::Record;
 pub use request::{Borrowed, Request, Rows, Target};
+pub use single::GROWS_FROM_BYTES;
 pub use token::{INDEX_MAX, SHARDS_MAX, Token};
 
 use super::routing::Router;

@@ -13,7 +13,7 @@ use crate::wire::{INLINE_BYTES, Op, RequestHeader, ResponseHeader, RpcStatus, fl
 use core::time::Duration;
 
 /// Answers below this length are not worth publishing in chunks.
-const GROWS_FROM_BYTES: usize = 8192;
+pub const GROWS_FROM_BYTES: usize = 8192;
 /// Every so many fruitless queries the slow signs are looked at.
 const QUERIES_PER_CHECK: u32 = 64;
 

@@ -8,6 +8,7 @@ use super::recovery;
 use super::service::{Changes, Shard};
 use super::workload::{Kind, Run, Table, Workload};
 use super::yardstick::{HandOff, Lines, PingPong};
+use crate::doctor::available_bytes;
 use reclane::engine::Client;
 use reclane::error::{Error, Result, Status};
 use serde_json::{Map, Value, json};
@@ -232,17 +233,12 @@ fn wanted(arguments: &Arguments, case: &Case) -> bool {
 fn have_memory(table_mib: u64) -> Result<()> {
     /// Two tables at a time and the yardstick's, and what an index adds to the narrowest rows.
     const TABLES: u64 = 4;
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let Some(free_kib) = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()) else {
-        return Ok(());
-    };
-    let needed_mib = table_mib.saturating_mul(TABLES);
-    if needed_mib <= free_kib >> 10 {
+    let Some(free_bytes) = available_bytes() else { return Ok(()) };
+    let (needed_mib, free_mib) = (table_mib.saturating_mul(TABLES), free_bytes >> 20);
+    if needed_mib <= free_mib {
         return Ok(());
     }
-    let message =
-        format!("--table-mib {table_mib} needs about {needed_mib} MiB of memory, and {} are free", free_kib >> 10);
+    let message = format!("--table-mib {table_mib} needs about {needed_mib} MiB of memory, and {free_mib} are free");
     Err(Error::new(Status::InvalidArgument, message))
 }
 

@@ -5,6 +5,7 @@ use super::histogram::Histogram;
 use reclane::engine::{Client, Request, Rows, Target, Token};
 use reclane::error::{Error, Result, Status};
 use reclane::ids::TableTag;
+use reclane::ps::client::GROWS_FROM_BYTES;
 use reclane::wire::payload::{Optimizer, TableSpec};
 use std::collections::VecDeque;
 
@@ -125,9 +126,6 @@ struct UnderWay {
     /// Its first row in `landing`.
     place: usize,
 }
-
-/// From this size on an answer grows while it is read.
-const GROWS_FROM_BYTES: usize = 8192;
 
 /// With several requests under way one of so many is timed. Odd, so that each slot has its turn.
 const TIMED_EVERY: u32 = 7;

@@ -22,6 +22,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tree::Tree;
 
+/// Memory that this host can give to new work; None where it does not tell.
+pub fn available_bytes() -> Option<u64> {
+    system::meminfo(&Tree::new(None), "MemAvailable")
+}
+
 /// Check whether this host can run a server or a client with the given options.
 ///
 /// Looks at RDMA devices, ports, addresses and device files, limits, memory, processors, kernel settings, the control

@@ -96,7 +96,7 @@ fn files(tree: &Tree, needs: &Needs) -> Finding {
 }
 
 /// Bytes of a line of /proc/meminfo.
-fn meminfo(tree: &Tree, key: &str) -> Option<u64> {
+pub fn meminfo(tree: &Tree, key: &str) -> Option<u64> {
     let text = tree.text("proc/meminfo")?;
     let mut words = field(&text, key)?.split_whitespace();
     let number: u64 = words.next()?.parse().ok()?;
