@@ -21,8 +21,10 @@
 //!   RECLANE_STATUS_NO_SLOT           too many requests are open; nothing was sent, revoke some and try again
 //!   RECLANE_STATUS_INVALID_PAYLOAD, _WRONG_SHARD, _BATCH_TOO_LARGE, _VALUE_SIZE_MISMATCH, _INTERNAL_ERROR  the server's
 //!   answer
-//!   RECLANE_STATUS_WAIT_TIMEOUT, _LANE_DOWN, _POST_FAILED, _COMPLETION_ERROR, _COMPLETION_TIMEOUT, _CORRUPT_RESPONSE  the
-//!   lane that carried it is lost
+//!   RECLANE_STATUS_CORRUPT_RESPONSE  the server's answer disagrees with its checksum, or answers something else; the lane
+//!   goes on
+//!   RECLANE_STATUS_WAIT_TIMEOUT, _LANE_DOWN, _POST_FAILED, _COMPLETION_ERROR, _COMPLETION_TIMEOUT  the lane that carried
+//!   it is lost
 //!   RECLANE_STATUS_SHARD_UNREACHABLE, _DRAINING  the shard is gone or going; error names it
 //! error->outcome says whether a failed PUT or UPDATE was executed.
 

@@ -1,14 +1,12 @@
 //! Between the generated messages and plain values. Whatever a peer sends is checked here for form.
 
 use super::health::{Health, HealthReport};
-use super::limits::WAIT_MAX;
 use super::messages::{Notice, SessionId};
 use super::refusal::{Reason, Refusal};
 use super::secret::{Proof, Secret};
 use super::types::{Identity, Member, Peer, Role};
 use crate::error::Status;
 use crate::ids::{ClientId, Epoch, Incarnation, ShardId};
-use crate::time::{self, Tick};
 use core::time::Duration;
 use prost::Message;
 use tonic::metadata::{MetadataMap, MetadataValue};
@@ -192,11 +190,6 @@ pub(super) fn health_report(message: &proto::GetServerHealthReply) -> HealthRepo
         }
         _ => HealthReport::UNKNOWN,
     }
-}
-
-/// The deadline of a wait that a peer asks for.
-pub(super) fn deadline(timeout_ms: u64) -> Tick {
-    time::now().after(Duration::from_millis(timeout_ms).min(WAIT_MAX))
 }
 
 /// A wait as it is sent, rounded up so that a short one does not become none.

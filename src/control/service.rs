@@ -2,7 +2,7 @@
 
 use super::codec::{self, proto};
 use super::hub::{Hub, Reply, Watched};
-use super::limits::FRAME_BYTES_MAX;
+use super::limits::{FRAME_BYTES_MAX, WAIT_MAX};
 use super::messages::{Answer, Ask, Input};
 use super::overview_codec;
 use super::refusal::{Reason, Refusal};
@@ -12,6 +12,7 @@ use crate::sync::Arc;
 use crate::time::{self, Tick};
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use core::time::Duration;
 use proto::control_server::{Control, ControlServer};
 use tokio_stream::Stream;
 use tonic::{Request, Response};
@@ -51,6 +52,11 @@ fn settle(reply: Option<Reply>) -> Result<Reply, tonic::Status> {
 
 fn formed<T>(value: Result<T, Refusal>) -> Result<T, tonic::Status> {
     value.map_err(|refusal| codec::refusal_status(&refusal))
+}
+
+/// The deadline of a wait that a peer asks for.
+fn deadline(timeout_ms: u64) -> Tick {
+    time::now().after(Duration::from_millis(timeout_ms).min(WAIT_MAX))
 }
 
 /// A member's stream: who it is, then what changes.
@@ -131,7 +137,7 @@ impl Control for Service {
     async fn get_lanes(&self, request: Request<proto::GetLanesRequest>) -> Call<proto::GetLanesReply> {
         let message = request.into_inner();
         let ask = Ask::Lanes { from: formed(codec::peer(message.from))? };
-        match self.ask(message.session, ask, codec::deadline(message.timeout_ms)).await? {
+        match self.ask(message.session, ask, deadline(message.timeout_ms)).await? {
             Answer::Offer(offer) => Ok(Response::new(proto::GetLanesReply { offer })),
             _ => Err(tonic::Status::internal("a request for lanes was answered with something else")),
         }
@@ -152,14 +158,14 @@ impl Control for Service {
         request: Request<proto::WaitServersReadyRequest>,
     ) -> Call<proto::WaitServersReadyReply> {
         let message = request.into_inner();
-        self.ask(message.session, Ask::WaitReady(None), codec::deadline(message.timeout_ms)).await?;
+        self.ask(message.session, Ask::WaitReady(None), deadline(message.timeout_ms)).await?;
         Ok(Response::new(proto::WaitServersReadyReply {}))
     }
 
     async fn wait_server(&self, request: Request<proto::WaitServerRequest>) -> Call<proto::WaitServerReply> {
         let message = request.into_inner();
         let ask = Ask::WaitReady(Some(ShardId(message.server)));
-        self.ask(message.session, ask, codec::deadline(message.timeout_ms)).await?;
+        self.ask(message.session, ask, deadline(message.timeout_ms)).await?;
         Ok(Response::new(proto::WaitServerReply {}))
     }
 
@@ -208,7 +214,7 @@ impl Control for Service {
     async fn barrier(&self, request: Request<proto::BarrierRequest>) -> Call<proto::BarrierReply> {
         let message = request.into_inner();
         let ask = Ask::Barrier { name: message.name, participants: message.participants, call: message.call };
-        self.ask(message.session, ask, codec::deadline(message.timeout_ms)).await?;
+        self.ask(message.session, ask, deadline(message.timeout_ms)).await?;
         Ok(Response::new(proto::BarrierReply {}))
     }
 }

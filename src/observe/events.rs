@@ -17,7 +17,7 @@ pub const HANDLER_EXCEPTION: &str = "handler_exception";
 /// Rows of a lane that was rebuilt meanwhile were thrown away and not sent.
 pub const GET_PAYLOAD_DROPPED_STALE: &str = "get_payload_dropped_stale";
 
-/// The fabric is open.
+/// The device of the `verbs` fabric is open; `port`, `gid` and `mtu_bytes` say how.
 pub const FABRIC_READY: &str = "fabric_ready";
 /// The two ends of a connection have ports with different MTUs: packets are as large as the smaller one takes.
 pub const MTU_DIFFERS: &str = "mtu_differs";

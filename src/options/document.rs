@@ -1,6 +1,6 @@
 //! The table as text: for the terminal and for docs/options.md.
 
-use super::legacy::LEGACY;
+use super::legacy::{Accepted, LEGACY};
 use super::names;
 use super::spec::{Kind, Spec};
 use super::table::TABLE;
@@ -45,9 +45,14 @@ pub fn markdown() -> String {
         let variables: Vec<String> = variables(spec).iter().map(|name| code(name)).collect();
         let _ = writeln!(text, "| `{}` | {} | {} |", spec.name, others.join(" "), variables.join(" "));
     }
+    text.push_str(DIFFERENT);
     text.push_str(GONE);
     for legacy in LEGACY {
-        let except = legacy.accepted.map_or(String::new(), |value| format!(" (except `{value}`)"));
+        let except = match legacy.accepted {
+            Accepted::Nothing => String::new(),
+            Accepted::Word(value) => format!(" (except `{value}`)"),
+            Accepted::AnyNumber => " (except a number)".to_owned(),
+        };
         let _ = writeln!(text, "| `{}`{except} | {} |", legacy.name, legacy.reason);
     }
     text
@@ -77,8 +82,7 @@ What `deployment-file` names is read when a server or a client is opened, and co
 name; an option that says something else is refused with both values. All members have a file of the same content, or
 none has one: its digests are compared when they join.
 
-Some options are checked and change nothing in this release: those of heartbeat,
-health, harvest and lane rebuild, and `rdma-rc-profile-interval-ms`. `async-depth` is for programs that read it.
+`rdma-cq-harvest-interval-ms` is checked and changes nothing. `async-depth` is for programs that read it.
 
 | option | type and bounds | default | side | layout | meaning |
 | --- | --- | --- | --- | --- | --- |
@@ -91,10 +95,19 @@ const NAMES: &str = "
 | --- | --- | --- |
 ";
 
+const DIFFERENT: &str = "
+Three defaults are not those that RecStore has under these names:
+
+- `rdma-rc-wait-spin-iterations` is 300 (there 0): an answer that is on its way is met before the core is given away.
+- `rdma-get-response-mode` is `auto` (there `direct_sg`): the same on `shm`; on `verbs` only rows for which it pays are
+  sent from where they lie.
+- `numa-id` is `auto` (there 0): memory comes from wherever it is touched first.
+";
+
 const GONE: &str = "
 ## Names of the past
 
-These are refused, so that nobody believes that they took effect.
+These are refused, so that nobody believes that they took effect. Values that change nothing are taken.
 
 | name | why, and what to use |
 | --- | --- |

@@ -4,19 +4,35 @@
 use super::names::shown;
 use crate::error::{Error, Result, Status};
 
+/// Values of a name of the past that still say the truth, and are taken without effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Accepted {
+    /// None of them.
+    Nothing,
+    /// This one.
+    Word(&'static str),
+    /// Any number: it qualified a thing that is off.
+    AnyNumber,
+}
+
 /// A name of the past.
 #[derive(Clone, Copy, Debug)]
 pub struct Legacy {
     /// The name, spelled with dashes.
     pub name: &'static str,
-    /// The only value that still says the truth, if there is one.
-    pub accepted: Option<&'static str>,
+    /// What is not refused.
+    pub accepted: Accepted,
     /// Why it is gone and what to use.
     pub reason: &'static str,
 }
 
 const fn gone(name: &'static str, reason: &'static str) -> Legacy {
-    Legacy { name, accepted: None, reason }
+    Legacy { name, accepted: Accepted::Nothing, reason }
+}
+
+/// One that may be switched off.
+const fn off(name: &'static str, reason: &'static str) -> Legacy {
+    Legacy { name, accepted: Accepted::Word("0"), reason }
 }
 
 const SLOTS: &str = "payloads travel in the request slots of the lanes; use rdma-rc-request-slot-bytes";
@@ -46,15 +62,15 @@ pub const LEGACY: &[Legacy] = &[
     gone("rdma-rc-fake-get-mode", BENCHMARK),
     gone("rdma-rc-skip-client-copy", BENCHMARK),
     gone("rdma-adapter-skip-prefetch-result-copy", BENCHMARK),
-    gone("rdma-adapter-profile", "use rdma-rc-profile-interval-ms"),
-    gone("rdma-get-trace", TRACE),
-    gone("rdma-get-trace-interval", TRACE),
+    off("rdma-adapter-profile", "use rdma-rc-profile-interval-ms"),
+    off("rdma-get-trace", TRACE),
+    Legacy { name: "rdma-get-trace-interval", accepted: Accepted::AnyNumber, reason: TRACE },
     gone("config-path", "use deployment-file for the deployment; what else it held are options, set by name"),
     gone("use-dram", "the table lives in memory; nothing else is offered"),
     gone("use-local-memcached", "the control plane is served by shard 0; use rdma-control-plane-host and -port"),
     Legacy {
         name: "rdma-transport-mode",
-        accepted: Some("rc_write"),
+        accepted: Accepted::Word("rc_write"),
         reason: "there is one transport, rc_write; use fabric to choose what carries it",
     },
 ];
@@ -62,7 +78,12 @@ pub const LEGACY: &[Legacy] = &[
 impl Legacy {
     /// Refuses the setting, unless the value still says the truth.
     pub(super) fn check(&self, value: &str, origin: &str) -> Result<()> {
-        if self.accepted.is_some_and(|accepted| super::names::same_word(accepted, value)) {
+        let is_accepted = match self.accepted {
+            Accepted::Nothing => false,
+            Accepted::Word(word) => super::names::same_word(word, value),
+            Accepted::AnyNumber => value.parse::<u64>().is_ok(),
+        };
+        if is_accepted {
             return Ok(());
         }
         let value = shown(value);

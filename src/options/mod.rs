@@ -33,7 +33,7 @@ pub use choices::{
 };
 pub use document::{help, markdown};
 pub use layout::layout_difference;
-pub use legacy::{LEGACY, Legacy};
+pub use legacy::{Accepted, LEGACY, Legacy};
 pub use spec::{Kind, Spec};
 pub use subnet::Subnet;
 pub use table::{Settings, TABLE};

@@ -95,9 +95,27 @@ fn names_of_the_past_say_why_they_are_gone() {
     let mut options = Options::new();
     for legacy in LEGACY {
         let name = legacy.name.replace('-', "_");
-        assert_eq!(refused(options.set(&name, "1"), &[legacy.name, legacy.reason]), Status::Unsupported);
+        assert_eq!(refused(options.set(&name, "1x"), &[legacy.name, legacy.reason]), Status::Unsupported);
     }
     options.set("rdma_transport_mode", "rc_write").unwrap();
+}
+
+#[test]
+fn what_was_switched_off_in_the_past_may_stay_in_the_environment() {
+    let off = [
+        ("RECSTORE_RDMA_ADAPTER_PROFILE", "0"),
+        ("RECSTORE_RDMA_GET_TRACE", "0"),
+        ("RECSTORE_RDMA_GET_TRACE_INTERVAL", "5000"),
+    ];
+    Options::from_variables(off).unwrap();
+    for (name, value) in [
+        ("RECSTORE_RDMA_ADAPTER_PROFILE", "1"),
+        ("RECSTORE_RDMA_GET_TRACE", "1"),
+        ("RECSTORE_RDMA_GET_TRACE_INTERVAL", "often"),
+        ("RECSTORE_RDMA_RC_FAKE_GET_MODE", "0"),
+    ] {
+        assert_eq!(refused(Options::from_variables([(name, value)]), &[name, value]), Status::Unsupported);
+    }
 }
 
 #[test]

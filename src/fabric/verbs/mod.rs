@@ -157,6 +157,14 @@ impl Verbs {
         let (inline, in_order) = probe(&device, options)?;
         path.inline = inline;
         path.sges = SGES.min(u32::try_from(device.limits.sges).unwrap_or(1)).max(1);
+        crate::event!(
+            crate::observe::Level::INFO,
+            crate::observe::events::FABRIC_READY,
+            device = device.name(),
+            port = path.port,
+            gid = info::gid_text(path.gid),
+            mtu_bytes = info::mtu_bytes(path.mtu)
+        );
         let VerbsOptions { huge_pages, numa_id, region_bytes, .. } = *options;
         Ok(Verbs { path, in_order, huge_pages, numa_id, region_bytes, device })
     }
