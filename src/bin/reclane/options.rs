@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
 
+/// For commands that take options after `--`.
+pub const LISTED: &str = "All options of servers and clients, with bounds and defaults: `reclane options`.";
+
 #[derive(clap::Args)]
 pub struct Arguments {
     /// As docs/options.md.

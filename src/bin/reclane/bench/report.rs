@@ -216,7 +216,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             Ok(())
         })?;
     }
-    collect(&yardsticks, &measured, arguments, &mut figures);
+    collect(&yardsticks.series, &measured, arguments, &mut figures);
     if arguments.json {
         println!("{}", Value::Object(figures));
     } else {
@@ -335,13 +335,8 @@ fn idle_and_start_up(arguments: &Arguments, figures: &mut Map<String, Value>) ->
     Ok(())
 }
 
-fn collect(
-    yardsticks: &Yardsticks<'_>,
-    measured: &[Measured],
-    arguments: &Arguments,
-    figures: &mut Map<String, Value>,
-) {
-    let [one, two, many_small, few_large, hand_off, one_paused] = &yardsticks.series;
+fn collect(yardsticks: &[Measured; 6], measured: &[Measured], arguments: &Arguments, figures: &mut Map<String, Value>) {
+    let [one, two, many_small, few_large, hand_off, one_paused] = yardsticks;
     let mut put = |name: String, value: f64| {
         if value.is_finite() {
             figures.insert(name, json!(value));
@@ -387,5 +382,50 @@ fn print(figures: &Map<String, Value>) {
             Value::Array(rows) => rows.iter().for_each(|row| println!("{name}: {row}")),
             other => println!("{name}: {other}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn once() -> Measured {
+        let one = || Series(vec![1.0]);
+        Measured { p50: one(), p99: one(), rate: one(), ratio: one(), others: [one(), one()] }
+    }
+
+    /// `idle_server_cpu_fraction` is the only one that is not made here.
+    #[test]
+    fn the_object_has_the_figures_that_are_asked_for_and_no_others_when_only_some_ran() {
+        let line = Line::parse_from(["bench", "--json"]);
+        let all: Vec<Measured> = CASES.iter().map(|_| once()).collect();
+        let mut figures = Map::new();
+        collect(&core::array::from_fn(|_| once()), &all, &line.arguments, &mut figures);
+        for name in [
+            "pingpong_rtt_p50_ns",
+            "handoff_64_per_s",
+            "gather_512x128_ns",
+            "get_1x64_d1_p50_ns",
+            "get_1x64_d1_p99_ns",
+            "get_1x64_d32_per_s",
+            "get_32x512_d8_per_s",
+            "get_512x128_d1_p50_ns",
+            "put_1x64_d1_p50_ns",
+            "update_1x64_d1_p50_ns",
+            "update_512x128_d1_p50_ns",
+        ] {
+            assert_eq!(figures.get(name).and_then(Value::as_f64), Some(1.0), "{name}");
+        }
+        let none: Vec<Measured> = CASES.iter().map(|_| Measured::default()).collect();
+        let mut figures = Map::new();
+        collect(&Default::default(), &none, &line.arguments, &mut figures);
+        assert_eq!(figures.keys().collect::<Vec<_>>(), ["table_mib"]);
     }
 }

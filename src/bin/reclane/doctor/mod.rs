@@ -36,6 +36,7 @@ pub fn available_bytes() -> Option<u64> {
 /// The exit code is 0 when all is well, 1 when there are warnings, and 2 when there are errors: something that the
 /// options ask for cannot run. Without options it is fabric=shm that is asked for, and a host without RDMA is well.
 #[derive(clap::Args)]
+#[command(after_help = crate::options::LISTED)]
 pub struct Arguments {
     /// As one JSON object.
     #[arg(long)]

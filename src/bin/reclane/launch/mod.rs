@@ -26,6 +26,7 @@ use std::time::Duration;
 /// All are stopped when a client fails, when a server ends early, and when the command is interrupted. The exit code is 0,
 /// that of the first process that failed, 124 when the clients took too long, 2 when nothing was started, or 128 + signal.
 #[derive(clap::Args, Debug, Clone)]
+#[command(after_help = crate::options::LISTED)]
 pub struct Arguments {
     /// Generic: the hosts of the servers, one per shard, separated by commas.
     #[arg(long, value_delimiter = ',')]

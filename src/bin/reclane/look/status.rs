@@ -21,6 +21,7 @@ use std::process::ExitCode;
 ///
 /// The exit code is 0 when every shard serves and everybody answers, 1 when not, and 2 when nothing can be seen.
 #[derive(clap::Args)]
+#[command(after_help = crate::options::LISTED)]
 pub struct Arguments {
     /// As one JSON object.
     #[arg(long)]

@@ -25,6 +25,7 @@ const EVENTS_SHOWN: usize = 10;
 ///
 /// As `reclane status`, again and again. Where standard output is no terminal, frames follow each other. Control-C ends it.
 #[derive(clap::Args)]
+#[command(after_help = crate::options::LISTED)]
 pub struct Arguments {
     /// Milliseconds between two looks.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(50..=3_600_000))]
