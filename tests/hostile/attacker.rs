@@ -203,6 +203,10 @@ impl Attacker {
         self.joined.settings.request_slot_bytes as usize
     }
 
+    pub fn keys_max(&self) -> u32 {
+        self.joined.settings.max_kv_num_per_request
+    }
+
     /// Puts bytes where a request's payload lies.
     pub fn write_payload(&self, index: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.payload_max());

@@ -6,7 +6,7 @@ use reclane::fabric::Region;
 use reclane::ids::TableTag;
 use reclane::rpc::Scheme;
 use reclane::wire::payload::{Command, block_bytes};
-use reclane::wire::{Op, RemoteBuffer, RequestHeader, flags};
+use reclane::wire::{Op, RemoteBuffer, RequestHeader, RpcStatus, flags};
 
 /// What the server must say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +15,8 @@ pub enum Verdict {
     Good,
     /// Anything but zero.
     Bad,
+    /// This status, by the order of judgement in docs/wire.md.
+    Refused(RpcStatus),
     /// It depends on bytes that are changed meanwhile, or on what other requests did.
     Open,
 }
@@ -146,18 +148,18 @@ pub fn mutated(attacker: &Attacker, dice: &mut Dice, tables: &Tables) -> Case {
         0 => change_op(&mut case, dice),
         1 => change_flags(attacker, &mut case, dice),
         2 => change_table(&mut case, dice, tables),
-        3 => change_count(&mut case, dice),
-        4 => change_payload_bytes(&mut case, dice),
+        3 => change_count(attacker, &mut case, dice),
+        4 => change_payload_bytes(attacker, &mut case, dice),
         5 => change_response_bytes(&mut case, dice),
         6 => {
             case.name = "shard";
             case.header.shard = (dice.small() as u16).max(1);
-            case.verdict = Verdict::Bad;
+            case.verdict = Verdict::Refused(RpcStatus::WrongShard);
         }
         7 => {
             case.name = "reserved";
             case.header.reserved = (dice.small() as u16).max(1);
-            case.verdict = Verdict::Bad;
+            case.verdict = Verdict::Refused(RpcStatus::InvalidPayload);
         }
         8..=10 => change_buffer(attacker, &mut case, dice, tables),
         11 => change_checksum(attacker, &mut case, dice),
@@ -175,7 +177,8 @@ pub fn mutated(attacker: &Attacker, dice: &mut Dice, tables: &Tables) -> Case {
 fn change_op(case: &mut Case, dice: &mut Dice) {
     case.name = "op";
     case.header.op = if dice.one_in(2) { dice.small() as u8 } else { dice.below(8) as u8 };
-    case.verdict = if Op::from_code(case.header.op).is_none() { Verdict::Bad } else { Verdict::Open };
+    let unknown = Op::from_code(case.header.op).is_none();
+    case.verdict = if unknown { Verdict::Refused(RpcStatus::InvalidPayload) } else { Verdict::Open };
 }
 
 fn change_flags(attacker: &Attacker, case: &mut Case, dice: &mut Dice) {
@@ -184,7 +187,8 @@ fn change_flags(attacker: &Attacker, case: &mut Case, dice: &mut Dice) {
     if dice.one_in(2) {
         case.header.flags &= flags::KNOWN;
     }
-    case.verdict = if case.header.flags & !flags::KNOWN == 0 { Verdict::Open } else { Verdict::Bad };
+    let known = case.header.flags & !flags::KNOWN == 0;
+    case.verdict = if known { Verdict::Open } else { Verdict::Refused(RpcStatus::InvalidPayload) };
     case.summed = attacker.scheme == Scheme::Crc || case.header.flags & flags::CHECKSUM != 0;
 }
 
@@ -197,24 +201,28 @@ fn change_table(case: &mut Case, dice: &mut Dice, tables: &Tables) {
         case.header.table = tables.victim.0;
         case.verdict = Verdict::Open;
     } else if keyed(case.header.op) {
-        case.verdict = if unknown { Verdict::Bad } else { Verdict::Open };
+        case.verdict = if unknown { Verdict::Refused(RpcStatus::UnknownTable) } else { Verdict::Open };
     }
 }
 
-fn change_count(case: &mut Case, dice: &mut Dice) {
+fn change_count(attacker: &Attacker, case: &mut Case, dice: &mut Dice) {
     case.name = "key_count";
     let before = case.header.key_count;
     case.header.key_count = dice.edge(before);
-    if case.header.key_count != before {
+    if case.header.key_count > attacker.keys_max() {
+        case.verdict = Verdict::Refused(RpcStatus::BatchTooLarge);
+    } else if case.header.key_count != before {
         case.verdict = Verdict::Bad;
     }
 }
 
-fn change_payload_bytes(case: &mut Case, dice: &mut Dice) {
+fn change_payload_bytes(attacker: &Attacker, case: &mut Case, dice: &mut Dice) {
     case.name = "payload_bytes";
     let before = case.header.payload_bytes;
     case.header.payload_bytes = if dice.one_in(4) { 8192 + dice.edge(1) % 3 } else { dice.edge(before) };
-    if case.header.payload_bytes != before {
+    if case.header.payload_bytes as usize > attacker.payload_max() {
+        case.verdict = Verdict::Refused(RpcStatus::BatchTooLarge);
+    } else if case.header.payload_bytes != before {
         case.verdict = Verdict::Bad;
     }
 }
@@ -224,7 +232,7 @@ fn change_response_bytes(case: &mut Case, dice: &mut Dice) {
     let before = case.header.response_bytes;
     case.header.response_bytes = dice.edge(before);
     if case.header.op == Op::Get as u8 && case.header.response_bytes != before {
-        case.verdict = Verdict::Bad;
+        case.verdict = Verdict::Refused(RpcStatus::ValueSizeMismatch);
     }
 }
 
@@ -276,7 +284,7 @@ fn change_checksum(attacker: &Attacker, case: &mut Case, dice: &mut Dice) {
         // Every value is wrong but one of 2^32; that one would be a false alarm with a seed that shows it.
         case.header.checksum = dice.small();
         case.summed = false;
-        case.verdict = Verdict::Bad;
+        case.verdict = Verdict::Refused(RpcStatus::InvalidPayload);
     }
 }
 
