@@ -60,6 +60,24 @@ if readelf -d "$work/hello_static" | grep -q libreclane; then
   fail "the static program built with pkg-config needs the shared library"
 fi
 
+# The libraries' directory may be deeper below the prefix, as Debian has it. Installed from what is installed, then moved.
+deep=lib/some-arch
+mkdir -p "$work/target/release"
+cp -L "$installed/lib/libreclane.so" "$installed/lib/libreclane.a" "$installed/bin/reclane" "$work/target/release/"
+cmake -S "$here/../cmake" -B "$work/package" -DCARGO_EXECUTABLE="$(command -v true)" \
+  -DRECLANE_TARGET_DIR="$work/target" -DRECLANE_LIBDIR="$deep" >/dev/null
+cmake --install "$work/package" --prefix "$work/deep" >/dev/null
+mv "$work/deep" "$work/deep tree"
+cmake -S "$work/with_reclane" -B "$work/with_reclane/deep" -Dreclane_DIR="$work/deep tree/$deep/cmake/reclane" >/dev/null
+cmake --build "$work/with_reclane/deep" >/dev/null
+[ "$("$work/with_reclane/deep/hello")" = "$expected" ] || fail "the program with libraries in $deep said something else"
+PKG_CONFIG_PATH="$work/deep tree/$deep/pkgconfig"
+for package in reclane reclane-static; do
+  eval "cc -std=c99 '$hello' $(pkg-config --cflags --libs $package) -Wl,-rpath,'$work/deep tree/$deep' -o '$work/deep_hello'"
+  [ "$("$work/deep_hello")" = "$expected" ] || fail "$package of pkg-config with libraries in $deep said something else"
+done
+PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
+
 # dlopen and dlclose: the library stays, so that a thread of the host may end later.
 cat >"$work/load.c" <<'END'
 #include <dlfcn.h>

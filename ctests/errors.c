@@ -306,8 +306,8 @@ static void table_mistakes(reclane_client* client) {
     CHECK_STATUS(RECLANE_STATUS_INVALID_ARGUMENT, reclane_client_command(client, RECLANE_COMMAND_CLEAR, "x", &error));
     CHECK_STATUS(RECLANE_STATUS_INVALID_ARGUMENT, reclane_client_command(client, RECLANE_COMMAND_SAVE, NULL, &error));
     CHECK_STATUS(RECLANE_STATUS_NULL_POINTER, reclane_client_barrier(client, NULL, 1, 10, &error));
-    CHECK(reclane_client_barrier(client, "never", 2, 50, &error) < 0);
-    CHECK(reclane_client_barrier(client, "none", 0, 50, &error) < 0);
+    CHECK_STATUS(RECLANE_STATUS_STARTUP_TIMEOUT, reclane_client_barrier(client, "never", 2, 50, &error));
+    CHECK_STATUS(RECLANE_STATUS_INVALID_ARGUMENT, reclane_client_barrier(client, "none", 0, 50, &error));
     CHECK_STATUS(RECLANE_STATUS_NULL_POINTER, reclane_client_shard_of(client, 1, NULL, &error));
     reclane_lane_info lane = RECLANE_INIT(reclane_lane_info);
     lane.struct_size = 31;
@@ -338,8 +338,71 @@ static void deployment_mistakes(reclane_options* options) {
     CHECK(strchr(error.message, '8') != NULL && strchr(error.message, '4') != NULL && client == NULL);
     CHECK_OK(set_number(options, "slots-per-qp", 4, &error));
     CHECK_OK(reclane_options_set(options, "deployment-id", "another", &error));
-    CHECK(reclane_client_open(options, &client, &error) < 0);
+    CHECK_STATUS(RECLANE_STATUS_STALE_EPOCH, reclane_client_open(options, &client, &error));
     CHECK(reclane_status_class(error.status) == RECLANE_CLASS_PEER && client == NULL);
+    CHECK_OK(reclane_options_set(options, "deployment-id", "reclane", &error));
+}
+
+/* A row that no slot holds: the table is made, and its rows are refused before anything is sent. */
+static void rows_too_wide(reclane_client* client) {
+    enum { WIDE = 2048 };
+    static float row[WIDE];
+    reclane_error error = RECLANE_INIT(reclane_error);
+    const uint64_t key = 1;
+    const float* pointer = row;
+    uint32_t table = 0;
+    CHECK_OK(make_table(client, "wide", WIDE, RECLANE_OPTIMIZER_ADD, &table, &error));
+    CHECK_STATUS(RECLANE_STATUS_BATCH_TOO_LARGE, reclane_client_get(client, table, &key, 1, row, WIDE, &error));
+    CHECK(strstr(error.message, "8192 bytes") != NULL && error.outcome == RECLANE_OUTCOME_NOT_EXECUTED);
+    CHECK_STATUS(RECLANE_STATUS_BATCH_TOO_LARGE, reclane_client_put(client, table, &key, 1, row, WIDE, &error));
+    CHECK_STATUS(RECLANE_STATUS_BATCH_TOO_LARGE, reclane_client_update(client, table, &key, 1, &pointer, &error));
+    CHECK_STATUS(RECLANE_STATUS_BATCH_TOO_LARGE, reclane_client_update_flat(client, table, &key, 1, row, WIDE, &error));
+}
+
+/* A number that a living process holds is refused to the next one, and free again when it leaves. */
+static void numbers_that_are_taken(reclane_options* options) {
+    reclane_error error = RECLANE_INIT(reclane_error);
+    reclane_client* first = NULL;
+    reclane_client* second = NULL;
+    CHECK_OK(set_number(options, "client-id", 7, &error));
+    if (!CHECK_OK(reclane_client_open(options, &first, &error)))
+        return;
+    CHECK_STATUS(RECLANE_STATUS_DUPLICATE_ID, reclane_client_open(options, &second, &error));
+    CHECK(strchr(error.message, '7') != NULL && second == NULL);
+    reclane_client_close(first);
+    if (CHECK_OK(reclane_client_open(options, &second, &error)))
+        reclane_client_close(second);
+}
+
+/* Of two shards one is not started. The client has time enough to join and to see that, also under valgrind. */
+static void a_missing_shard(void) {
+    reclane_error error = RECLANE_INIT(reclane_error);
+    reclane_options* options = NULL;
+    reclane_server* servers[2] = {NULL, NULL};
+    reclane_server* again = NULL;
+    reclane_client* client = NULL;
+    uint32_t port = 0;
+    CHECK_OK(cluster_options(2, &options, &error));
+    CHECK_OK(set_number(options, "shard-id", 0, &error));
+    CHECK_OK(reclane_server_open(options, NULL, &servers[0], &error));
+    CHECK_OK(reclane_server_control_plane_port(servers[0], &port, &error));
+    CHECK_OK(set_number(options, "rdma-control-plane-port", port, &error));
+    CHECK_OK(set_number(options, "rdma-control-plane-timeout-ms", 3000, &error));
+    CHECK_STATUS(RECLANE_STATUS_STARTUP_TIMEOUT, reclane_client_open(options, &client, &error));
+    CHECK(strstr(error.message, "shard 1") != NULL && client == NULL);
+    CHECK_OK(set_number(options, "rdma-control-plane-timeout-ms", 30000, &error));
+    CHECK_OK(set_number(options, "shard-id", 1, &error));
+    CHECK_OK(reclane_server_open(options, NULL, &servers[1], &error));
+    CHECK_STATUS(RECLANE_STATUS_DUPLICATE_ID, reclane_server_open(options, NULL, &again, &error));
+    CHECK(strstr(error.message, "shard 1") != NULL && again == NULL);
+    reclane_server_close(servers[1]);
+    reclane_server_close(servers[0]);
+
+    /* Now nobody listens at that port. */
+    CHECK_OK(set_number(options, "rdma-control-plane-timeout-ms", 200, &error));
+    CHECK_STATUS(RECLANE_STATUS_CONTROL_PLANE_UNREACHABLE, reclane_client_open(options, &client, &error));
+    CHECK(strstr(error.message, "was not reached within") != NULL && client == NULL);
+    reclane_options_close(options);
 }
 
 static void environment_entry(const char* port) {
@@ -379,6 +442,7 @@ int main(void) {
     handle_mistakes(client, table, all.options);
     argument_mistakes(client, table);
     table_mistakes(client);
+    rows_too_wide(client);
     reclane_client_close(client);
     reclane_client_close(client);
     reclane_client_close(NULL);
@@ -392,6 +456,8 @@ int main(void) {
     snprintf(text, sizeof text, "%u", (unsigned)port % 100000U);
     environment_entry(text);
     deployment_mistakes(all.options);
+    numbers_that_are_taken(all.options);
     cluster_close(&all);
+    a_missing_shard();
     return check_end();
 }

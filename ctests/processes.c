@@ -129,13 +129,10 @@ static void killed_server(reclane_client* client, uint32_t table, child* server)
     CHECK_OK(reclane_client_submit_get(client, table, &key, 1, row, DIM, &lost, &error));
     CHECK(kill(server->pid, SIGKILL) == 0);
     CHECK(waitpid(server->pid, &status, 0) == server->pid && WIFSIGNALED(status));
-    const reclane_status ended = reclane_client_finish(client, lost, 0, &error);
-    CHECK(ended < 0 && ended == error.status && error.shard == 0);
-    CHECK(ended != RECLANE_STATUS_STALE_TOKEN && ended != RECLANE_STATUS_BUSY);
+    CHECK_STATUS(RECLANE_STATUS_SHARD_UNREACHABLE, reclane_client_finish(client, lost, 0, &error));
+    CHECK(error.status == RECLANE_STATUS_SHARD_UNREACHABLE && error.shard == 0);
     CHECK_STATUS(RECLANE_STATUS_STALE_TOKEN, reclane_client_revoke(client, lost, &error));
-    const reclane_status got = reclane_client_get(client, table, &key, 1, row, DIM, &error);
-    const reclane_class class_of = reclane_status_class(got);
-    CHECK(got < 0 && (class_of == RECLANE_CLASS_LANE || class_of == RECLANE_CLASS_PEER));
+    CHECK_STATUS(RECLANE_STATUS_SHARD_UNREACHABLE, reclane_client_get(client, table, &key, 1, row, DIM, &error));
     CHECK(error.shard == 0 && error.message[0] != '\0');
 
     /* The one that was answered before the kill stays executed. */

@@ -6,13 +6,13 @@
 
 #define DIM 4
 #define ROWS 64
-#define SLOW_KEY 59   /* its GET waits until the test opens the gate */
-#define POISON_KEY 60 /* failing keys from here on: 60 answers -1, 61 answers -2, ... */
+#define SLOW_KEY 56   /* its GET waits until the test opens the gate */
+#define POISON_KEY 57 /* failing keys from here on: 57 answers -1, 58 answers -2, ... */
+#define POISONS 7
 
 typedef struct engine {
     float rows[ROWS][DIM]; /* row k of key k; the backing region */
     unsigned char present[ROWS];
-    unsigned workers_seen;
     unsigned pins;
     unsigned unpins;
     unsigned prefetches;
@@ -25,9 +25,10 @@ typedef struct engine {
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 
 static int answer_for(const uint64_t* keys, size_t key_count) {
-    static const int answers[4] = {-1, -2, -6, 4711}; /* the last one is no answer at all: it counts as -6 */
+    /* The last one is no answer at all: it counts as -6. */
+    static const int answers[POISONS] = {-1, -2, -3, -4, -5, -6, 4711};
     for (size_t i = 0; i < key_count; ++i) {
-        if (keys[i] >= POISON_KEY && keys[i] < POISON_KEY + 4)
+        if (keys[i] >= POISON_KEY && keys[i] < POISON_KEY + POISONS)
             return answers[keys[i] - POISON_KEY];
         if (keys[i] >= ROWS)
             return -6;
@@ -61,6 +62,7 @@ static int get_flat(void* user_data, uint32_t worker, uint32_t table, const uint
                     float* rows, uint32_t dim, uint32_t* missing_rows) {
     engine* mine = (engine*)user_data;
     const int answer = answer_for(keys, key_count);
+    (void)worker;
     if (answer != 0)
         return answer;
     if (table != 5 || dim != DIM)
@@ -69,7 +71,6 @@ static int get_flat(void* user_data, uint32_t worker, uint32_t table, const uint
         pthread_mutex_lock(&gate);
         pthread_mutex_unlock(&gate);
     }
-    mine->workers_seen |= 1U << (worker % 32);
     for (size_t i = 0; i < key_count; ++i) {
         if (!mine->present[keys[i]])
             ++*missing_rows;
@@ -180,12 +181,14 @@ static reclane_store face_of(engine* mine) {
 }
 
 static void answers(reclane_client* client, uint32_t table) {
-    static const int32_t expected[5] = {RECLANE_STATUS_INVALID_PAYLOAD, RECLANE_STATUS_WRONG_SHARD,
-                                        RECLANE_STATUS_INTERNAL_ERROR, RECLANE_STATUS_INTERNAL_ERROR,
-                                        RECLANE_STATUS_INTERNAL_ERROR};
+    /* Behind the poisons there is no row any more. */
+    static const int32_t expected[POISONS + 1] = {RECLANE_STATUS_INVALID_PAYLOAD, RECLANE_STATUS_WRONG_SHARD,
+                                                  RECLANE_STATUS_BATCH_TOO_LARGE, RECLANE_STATUS_VALUE_SIZE_MISMATCH,
+                                                  RECLANE_STATUS_UNKNOWN_TABLE,   RECLANE_STATUS_INTERNAL_ERROR,
+                                                  RECLANE_STATUS_INTERNAL_ERROR,  RECLANE_STATUS_INTERNAL_ERROR};
     reclane_error error = RECLANE_INIT(reclane_error);
     float row[DIM] = {0};
-    for (uint64_t i = 0; i < 5; ++i) {
+    for (uint64_t i = 0; i < POISONS + 1; ++i) {
         const uint64_t key = POISON_KEY + i;
         CHECK_STATUS(expected[i], reclane_client_get(client, table, &key, 1, row, DIM, &error));
         CHECK(error.layer == RECLANE_LAYER_SERVER && error.shard == 0);

@@ -1,11 +1,16 @@
-// A storage engine of the host in C++: methods that throw are answered with -6 and the process lives. C++17.
+// A storage engine of the host in C++: methods that throw are answered with -6 and the process lives, and methods that
+// run at the same time have different worker numbers. C++17.
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <reclane/reclane.hpp>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "check.h"
@@ -15,15 +20,19 @@ namespace {
 constexpr std::uint32_t kDim = 4;
 constexpr std::uint64_t kThrowStandard = 666;
 constexpr std::uint64_t kThrowNumber = 667;
+constexpr std::uint64_t kMeeting = 668;  // a GET of it returns when there are two
 
 int alive = 0;
+std::atomic<unsigned> clashes{0};  // calls with the worker number of another one under way
+std::atomic<unsigned> turns{0};
 
 class MapStore final : public reclane::Store {
 public:
-    explicit MapStore(std::uint32_t workers) : per_worker_(workers) { ++alive; }
+    explicit MapStore(std::uint32_t workers) : busy_(workers) { ++alive; }
     ~MapStore() override { --alive; }
 
-    int init_table(std::uint32_t, const reclane_table_options& options, std::uint32_t& table) override {
+    int init_table(std::uint32_t worker, const reclane_table_options& options, std::uint32_t& table) override {
+        const Turn turn(busy_.at(worker));
         if (std::string(options.name) == "throws")
             throw std::runtime_error("no table today");
         table = 0;
@@ -35,7 +44,9 @@ public:
     }
     int get_flat(std::uint32_t worker, std::uint32_t, reclane::Span<const std::uint64_t> keys, float* rows,
                  std::uint32_t dim, std::uint32_t& missing_rows) override {
-        ++per_worker_.at(worker);
+        const Turn turn(busy_.at(worker));
+        if (keys[0] == kMeeting)
+            return meet();
         const std::lock_guard<std::mutex> hold(mutex_);
         for (const std::uint64_t key : keys) {
             refuse(key);
@@ -48,7 +59,8 @@ public:
         }
         return RECLANE_ANSWER_OK;
     }
-    int put(std::uint32_t, std::uint32_t, reclane::Span<const std::uint64_t> keys, Rows rows) override {
+    int put(std::uint32_t worker, std::uint32_t, reclane::Span<const std::uint64_t> keys, Rows rows) override {
+        const Turn turn(busy_.at(worker));
         const std::lock_guard<std::mutex> hold(mutex_);
         for (std::size_t i = 0; i < keys.size(); ++i) {
             refuse(keys[i]);
@@ -56,7 +68,8 @@ public:
         }
         return RECLANE_ANSWER_OK;
     }
-    int update(std::uint32_t, std::uint32_t, reclane::Span<const std::uint64_t> keys, Rows gradients) override {
+    int update(std::uint32_t worker, std::uint32_t, reclane::Span<const std::uint64_t> keys, Rows gradients) override {
+        const Turn turn(busy_.at(worker));
         const std::lock_guard<std::mutex> hold(mutex_);
         for (std::size_t i = 0; i < keys.size(); ++i) {
             refuse(keys[i]);
@@ -65,10 +78,36 @@ public:
         }
         return RECLANE_ANSWER_OK;
     }
-    int command(std::uint32_t, reclane_command, const char*) override { throw 7; }
+    int command(std::uint32_t worker, reclane_command, const char*) override {
+        const Turn turn(busy_.at(worker));
+        throw 7;
+    }
     void prefetch(std::uint32_t, reclane::Span<const std::uint64_t>) override { throw std::runtime_error("not today"); }
 
 private:
+    // A worker number while a method runs.
+    class Turn {
+    public:
+        explicit Turn(std::atomic<bool>& busy) : busy_(busy) {
+            ++turns;
+            if (busy_.exchange(true))
+                ++clashes;
+        }
+        ~Turn() { busy_.store(false); }
+        Turn(const Turn&) = delete;
+        Turn& operator=(const Turn&) = delete;
+
+    private:
+        std::atomic<bool>& busy_;
+    };
+
+    int meet() {
+        std::unique_lock<std::mutex> hold(meeting_);
+        ++arrived_;
+        met_.notify_all();
+        const bool both = met_.wait_for(hold, std::chrono::seconds(30), [this] { return arrived_ >= 2; });
+        return both ? RECLANE_ANSWER_OK : RECLANE_ANSWER_INTERNAL_ERROR;
+    }
     static void refuse(std::uint64_t key) {
         if (key == kThrowStandard)
             throw std::runtime_error("this key is cursed");
@@ -77,14 +116,18 @@ private:
     }
     std::mutex mutex_;
     std::map<std::uint64_t, std::array<float, kDim>> rows_;
-    std::vector<unsigned> per_worker_;
+    std::vector<std::atomic<bool>> busy_;
+    std::mutex meeting_;
+    std::condition_variable met_;
+    unsigned arrived_ = 0;
 };
 
 reclane::Result<reclane::Options> small_options() {
     auto options = reclane::Options::open();
     const bool set = options && options->set("rdma-control-plane-port", 0) && options->set("slots-per-qp", 4) &&
                      options->set("qps-per-client-per-shard", 2) && options->set("request-slot-bytes", 4096) &&
-                     options->set("response-slot-bytes", 4096) && options->set("server-rdma-threads", 2);
+                     options->set("response-slot-bytes", 4096) && options->set("server-rdma-threads", 2) &&
+                     options->set("rdma-rc-server-get-workers", 2);
     CHECK(set);
     return options;
 }
@@ -122,6 +165,27 @@ void round_trip(reclane::Client& client, std::uint32_t table) {
         CHECK(got[i] >= 3 * rows[i] && got[i] <= 3 * rows[i]);
 }
 
+// Two threads on one handle: what is called for them at the same time has two worker numbers.
+void distinct_workers(reclane::Client& client, std::uint32_t table) {
+    std::array<std::atomic<bool>, 2> good{};
+    std::vector<std::thread> threads;
+    for (std::size_t thread = 0; thread < good.size(); ++thread) {
+        threads.emplace_back([&, thread] {
+            std::array<float, kDim> row{1, 2, 3, 4};
+            const std::array<std::uint64_t, 1> meeting{kMeeting};
+            const std::array<std::uint64_t, 1> own{thread};
+            bool all = client.get(table, meeting, row).ok();
+            for (int i = 0; i < 500 && all; ++i)
+                all = client.put(table, own, row).ok() && client.get(table, own, row).ok();
+            good[thread] = all;
+        });
+    }
+    for (std::thread& thread : threads)
+        thread.join();
+    CHECK(good[0] && good[1]);
+    CHECK(turns > 2000 && clashes == 0);
+}
+
 }  // namespace
 
 int main() {
@@ -129,7 +193,7 @@ int main() {
     if (!options)
         return check_end();
     const auto workers = options->server_workers();
-    CHECK(workers.ok() && *workers >= 2);
+    CHECK(workers.ok() && *workers >= 4);
 
     // A store is given away only when the server opens.
     auto kept = std::unique_ptr<reclane::Store>(new MapStore(*workers));
@@ -154,6 +218,7 @@ int main() {
     exceptions(*client, *table);
     round_trip(*client, *table);
     exceptions(*client, *table);
+    distinct_workers(*client, *table);
     CHECK(client->shutdown().ok());
     client->close();
     CHECK(server->stop().ok());

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the built examples against real servers: two shards on shared memory. Each check is one command that must end
-# as expected; the last line is "N passed, N failed".
+# Runs the built examples against real servers, two shards on shared memory, and what of the `reclane` command belongs to
+# them: its options, `launch`, `bench`. Each check is one command that must end as expected; the last line is
+# "N passed, N failed".
 #
 # usage: scripts/test-examples.sh BUILD     the folder into which cmake built the examples
 set -euo pipefail
@@ -19,6 +20,11 @@ if [ $# -ne 1 ] || [ ! -x "$1/reclane_ps_server" ]; then
     die "usage: scripts/test-examples.sh BUILD (with the built examples)"
 fi
 build=$(cd "$1" && pwd)
+# The command of the package that the examples were built with: beside its libraries, whatever their directory is called.
+package=$(sed -n 's/^reclane_DIR:PATH=//p' "$build/CMakeCache.txt")
+prefix=${package%/lib*/cmake/reclane}
+reclane=$prefix/bin/reclane
+[ -x "$reclane" ] || die "there is no $reclane beside the package $package"
 logs=$build/logs
 shards=2
 passed=0 failed=0
@@ -64,6 +70,19 @@ choose_deployment "$shards" examples
 server_flags=(--checkpoint-directory="$logs/checkpoints")
 start_servers "$build" "$logs" "$shards"
 
+# What the library takes as an option the programs take as a flag.
+options_are_flags() {
+    local name count=0 missing=0
+    "$build/reclane_ps_server" --help >"$logs/server-help.txt" || true
+    for name in $("$reclane" options --json | sed -n 's/^ *"name": "\([a-z0-9-]*\)",*$/\1/p' | tr - _); do
+        count=$((count + 1))
+        grep -q "^ *-$name " "$logs/server-help.txt" || { echo "no flag for $name"; missing=$((missing + 1)); }
+    done
+    echo "$count options, $missing without a flag"
+    [ "$missing" -eq 0 ] && [ "$count" -gt 80 ]
+}
+expect options-are-flags 0 '^[0-9]+ options, 0 without a flag' options_are_flags
+
 expect hello-c 0 '.' "$build/hello_c"
 expect hello-cpp 0 '.' "$build/hello_cpp"
 expect adapter 0 'adapter: [0-9]+ checks hold' "$build/reclane_adapter_round_trip" "${deployment[@]}" --async-depth=4
@@ -95,6 +114,32 @@ train trains-pipelined 0 'final tables: equal bit for bit' --pipeline --max_rmse
 train trains-on-threads 0 'final tables: not compared' --pipeline --threads=2 --max_rmse=1.0
 train judges-error 1 'remote: held-out RMSE [0-9.]+ is not below 0.5000' --max_rmse=0.5
 train refuses-mode 2 "'everywhere' is none of remote, local, both" --mode=everywhere
+
+# The topology of RC from one command: servers, clients, and logs of all of them.
+launched() {
+    local log client bench="'$build/reclane_ps_bench' --workload=micro --thread_num=2 --record_count=5000 --batch_keys=32"
+    "$reclane" launch --server-count 2 --client-count 2 --server-cmd "'$build/reclane_ps_server'" \
+        --client-cmd "$bench --iterations=50 --verify_values" --log-dir "$logs/launch" -- \
+        --fabric=shm --value-size=128 --poll_spin_iterations=0 --poll_yield_iterations=100 || return
+    for client in 0 1; do
+        log=$logs/launch/client-$client.log
+        grep -qE "$(result_line fetch uniform 2)" "$log" || { echo "no result in $log"; return 1; }
+    done
+    echo "both clients have a result"
+}
+expect launch 0 '^both clients have a result' launched
+
+# Some of the figures of `reclane bench`, by name: no time is judged.
+benched() {
+    local name missing=0 figures=$logs/bench.json
+    "$reclane" bench --json --only 1x64 --rounds 1 --table-mib 8 >"$figures" || return
+    for name in pingpong_rtt_p50_ns handoff_64_per_s get_1x64_d1_p50_ns get_1x64_d1_p99_ns get_1x64_d32_per_s \
+        put_1x64_d1_p50_ns update_1x64_d1_p50_ns idle_server_cpu_fraction ratio_get_1x64_d1_to_pingpong; do
+        grep -qE "\"$name\":$number" "$figures" || { echo "no $name"; missing=1; }
+    done
+    [ "$missing" -eq 0 ] && echo "all figures are there"
+}
+expect bench-figures 0 '^all figures are there' benched
 
 # A job of its own: four ranks and their control plane.
 solve() { expect "$1" "$2" "$3" "$build/reclane_heat" --rdma_namespace="heat-$$" "${@:4}"; }

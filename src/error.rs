@@ -326,6 +326,8 @@ impl Error {
         };
         let outcome = match status.class() {
             StatusClass::Caller | StatusClass::Retry => Outcome::NotExecuted,
+            // Found before anything is sent, and by a server before anything is executed.
+            StatusClass::Request if status == Status::BatchTooLarge => Outcome::NotExecuted,
             _ => Outcome::Unknown,
         };
         Box::new(Error {

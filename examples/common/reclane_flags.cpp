@@ -22,6 +22,7 @@
     X(cq_depth, "completion queue depth")                                                                \
     X(max_send_wr, "send queue depth of a lane")                                                         \
     X(rdma_rc_inline_bytes, "bytes that a work request may carry inline")                                \
+    X(rdma_region_bytes, "most bytes of one registration of memory with the device")                     \
     X(rdma_device, "RDMA device; empty: the first one that fits")                                        \
     X(rdma_port, "port of the device")                                                                   \
     X(rdma_mode, "how packets look: ib, rocev1 or rocev2")                                               \
@@ -40,7 +41,8 @@
     X(rdma_wait_timeout_ms, "how long a request waits for its answer, ms")                               \
     X(rdma_rc_wait_spin_iterations, "looks of a waiting client before it yields")                        \
     X(rdma_wait_spin_loops, "same as rdma_rc_wait_spin_iterations")                                      \
-    X(rdma_wait_yield_loops, "yields of a waiting client before it sleeps")                              \
+    X(rdma_wait_yield_iterations, "yields of a waiting client before it sleeps")                         \
+    X(rdma_wait_yield_loops, "same as rdma_wait_yield_iterations")                                       \
     X(rdma_wait_sleep_us, "pause of a waiting client between looks, us")                                 \
     X(poll_spin_iterations, "scans of an idle server thread before it yields")                           \
     X(poll_yield_iterations, "yields of an idle server thread before it sleeps")                         \
@@ -57,6 +59,7 @@
     X(num_shards, "same as num_server_processes")                                                        \
     X(num_client_processes, "number of client processes that start together")                            \
     X(global_id, "number of this process: servers from 0, clients from num_server_processes")            \
+    X(shard_id, "number of this server; global_id is the same for both kinds of processes")              \
     X(client_id, "number of this client")                                                                \
     X(rdma_logical_client_id, "same as client_id")                                                       \
     X(server_rdma_threads, "poll threads of a server")                                                   \
@@ -65,6 +68,7 @@
     X(numa_id, "NUMA node that memory comes from")                                                       \
     X(huge_pages, "huge pages: auto, off or on")                                                         \
     X(rdma_get_response_mode, "how rows reach the client: auto, direct_sg or staging_copy")              \
+    X(shared_reads, "GETs that read in the shard's memory, without a request: auto or off")              \
     X(rdma_put_protocol_version, "version of the PUT protocol; only 2")                                  \
     X(rdma_put_v2_transfer_mode, "how rows reach the server: push or read")                              \
     X(rdma_transport_mode, "only rc_write")                                                              \
@@ -83,12 +87,14 @@
     X(checkpoint_survivors, "clients that lived through a restore: refuse or resume")                    \
     X(recovery_preset, "plain, or resilient: lanes are rebuilt and requests sent again")                 \
     X(request_retry, "exactly-once: an interrupted request is sent again; off: it fails")                \
+    X(request_window_lease_ms, "how long a shard remembers a vanished client, ms")                       \
     X(rdma_heartbeat_interval_ms, "how often each shard reports that it lives, ms")                      \
     X(rdma_health_stale_ms, "a shard silent for so long is suspect, ms")                                 \
     X(rdma_health_dead_ms, "a shard silent for so long is dead, ms")                                     \
     X(rdma_health_probe_after_ms, "a request that waited so long asks about its shard, ms; 0: never")    \
     X(rdma_health_probe_interval_ms, "time between two such questions, ms")                              \
     X(rdma_health_probe_timeout_ms, "how long such a question may take, ms")                             \
+    X(rdma_lane_probe_idle_ms, "a lane without a request for so long is probed, ms; 0: never")           \
     X(rdma_cq_harvest_interval_ms, "accepted, without effect: failed completions are looked for sooner") \
     X(rdma_lane_rebuild_max_attempts, "rebuilds of a lane before it is dead")                            \
     X(rdma_lane_rebuild_wait_ms, "how long each step of a rebuild waits for the peer, ms")               \
@@ -96,11 +102,20 @@
     X(rdma_lane_rebuild_poll_max_ms, "longest time between two such looks, ms")                          \
     X(rdma_lane_rebuild_poll_timeout_ms, "how long such a look may take, ms")                            \
     X(rdma_lane_rebuild_cooldown_ms, "least time between two rebuilds of a lane, ms")                    \
+    X(rdma_lane_rebuild_sweep_ms, "how often a client looks for lanes to rebuild, ms; 0: never")         \
+    X(rdma_lane_rebuild_refill_ms, "time after which a lane gets one rebuild back, ms; 0: never")        \
     X(rdma_rc_profile_interval_ms, "how often profile lines are written, ms; 0: never")                  \
+    X(metrics_directory, "where counters files are; empty: none")                                        \
+    X(metrics_port, "TCP port of the metrics for Prometheus; auto: none")                                \
+    X(metrics_host, "address of that port")                                                              \
+    X(metrics_sample_every, "one request in so many is timed; 0: none")                                  \
     X(log_level, "least important event that is written")                                                \
     X(log_file, "where events are written: a file, stderr, or empty for nowhere")
 
-#define SWITCHES(X) X(rdma_lane_rebuild_enabled, "whether a dirty lane is connected anew")
+#define SWITCHES(X)                                                               \
+    X(rdma_lane_rebuild_enabled, "whether a dirty lane is connected anew")        \
+    X(rdma_health_push, "whether the control plane's verdicts are acted on soon") \
+    X(metrics, "whether requests are counted by kind, and some of them timed")
 
 #define DEFINE_TEXT(name, meaning) DEFINE_string(name, "", meaning);
 #define DEFINE_SWITCH(name, meaning) DEFINE_bool(name, false, meaning);

@@ -8,7 +8,7 @@ RUST_MINOR_MIN=95
 # What building the library, its C and C++ programs and the data set of the demo takes.
 BUILD_PACKAGES=(gcc g++ libc6-dev make cmake pkg-config clang libclang-dev libibverbs-dev librdmacm-dev libgflags-dev)
 # What the test script takes beyond that; each is optional there, and a gate without its tool is counted as skipped.
-TEST_PACKAGES=(clang-format shellcheck valgrind abigail-tools strace)
+TEST_PACKAGES=(clang-format shellcheck valgrind abigail-tools strace procps)
 export BUILD_PACKAGES TEST_PACKAGES
 
 # A headline, a thing that went well, a thing that did not. Failures go to standard error.
