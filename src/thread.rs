@@ -1,7 +1,7 @@
 //! The library's threads: named, and deaf to signals, which belong to the host program's own threads.
 
 use crate::error::{Error, Result};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Scope};
 
 /// Runs `start`, which starts threads, with all signals blocked: the new threads inherit the mask from their first
 /// instruction on, and the caller has its own back afterwards.
@@ -28,6 +28,21 @@ pub fn deaf<T>(start: impl FnOnce() -> T) -> T {
 #[allow(clippy::disallowed_methods)] // the one place that starts threads
 pub fn start<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
     deaf(|| std::thread::Builder::new().name(name.to_owned()).spawn(body))
+        .map_err(|source| Error::os(format_args!("cannot start thread {name}"), &source))
+}
+
+/// The same in a scope, which waits for its end.
+///
+/// # Errors
+/// As for [`start`].
+#[allow(clippy::disallowed_methods)] // as above
+pub fn start_scoped<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    body: impl FnOnce() + Send + 'scope,
+) -> Result<()> {
+    deaf(|| std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, body))
+        .map(drop)
         .map_err(|source| Error::os(format_args!("cannot start thread {name}"), &source))
 }
 

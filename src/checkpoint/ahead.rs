@@ -126,8 +126,14 @@ impl Container {
         let (desk, threads) = (Desk::default(), readers());
         std::thread::scope(|scope| {
             let closing = Closing(&desk);
-            for _ in 0..threads {
-                scope.spawn(|| crate::thread::deaf(|| desk.read(self, chunks, hashes, threads * AHEAD)));
+            for reader in 0..threads {
+                let read = || desk.read(self, chunks, hashes, threads * AHEAD);
+                match crate::thread::start_scoped(scope, "reclane-ckpt-io", read) {
+                    Err(error) if reader == 0 => return Err(error),
+                    // Those that there are read it all.
+                    Err(_) => break,
+                    Ok(()) => {}
+                }
             }
             let done = desk.take_all(chunks, take);
             drop(closing);

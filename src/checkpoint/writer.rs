@@ -270,9 +270,9 @@ fn fill(unfinished: &Unfinished, task: &Task<'_>) -> io::Result<Written> {
     };
     let helpers = threads.clamp(1, work.jobs.len().max(1)) - 1;
     std::thread::scope(|scope| {
-        for _ in 0..helpers {
-            scope.spawn(|| crate::thread::deaf(|| work.run()));
-        }
+        // Those that cannot be had are done without.
+        let start = |_| crate::thread::start_scoped(scope, "reclane-ckpt-io", || work.run());
+        (0..helpers).map(start).take_while(Result::is_ok).for_each(drop);
         work.run();
     });
     let toc_at = work.next_at.load(Ordering::Relaxed);
