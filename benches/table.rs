@@ -57,6 +57,7 @@ impl Setup {
             numa_id: None,
             dense_bytes_max: 0,
             checkpoint_directory: None,
+            shared: false,
         })
         .unwrap();
         let spec = TableSpec {

@@ -66,6 +66,13 @@ impl Deployment {
 }
 
 fn round_trip(shards: u32, changes: &[(&str, &str)]) {
+    for reads in ["auto", "off"] {
+        let changes: Vec<(&str, &str)> = changes.iter().copied().chain([("shared-reads", reads)]).collect();
+        round_trip_so(shards, &changes);
+    }
+}
+
+fn round_trip_so(shards: u32, changes: &[(&str, &str)]) {
     let deployment = Deployment::start(shards, changes);
     let client = deployment.client();
     let dim = 16;
@@ -243,4 +250,89 @@ fn a_request_that_a_thread_waits_for_is_busy_for_others() {
         assert_eq!(waiter.join().expect("no panic").expect_err("the store fails").status, Status::InternalError);
     });
     client.revoke(token).expect("nobody waits any more");
+}
+
+/// Rows that GETs of every kind bring, and how many GETs the shards saw.
+fn gets_of_every_kind(changes: &[(&str, &str)]) -> u64 {
+    let deployment = Deployment::start(2, changes);
+    let client = deployment.client();
+    let (dim, keys) = (16, (0..500).map(|i| i * 13 % 4000).collect::<Vec<u64>>());
+    let table = table(&client, "t", dim);
+    let rows = training::rows_of(&keys, dim);
+    training::put(&client, table, &keys, &rows);
+    assert_eq!(get(&client, table, &keys, dim), rows);
+    let buffer = client.allocate_buffer(dim * 4).expect("a buffer");
+    let mut places = vec![[0.0_f32; 16]; keys.len()];
+    for (few, places) in keys.chunks(8).zip(places.chunks_mut(8)) {
+        let targets = places.iter_mut().map(|row| Target::Memory { rows: row.as_mut_ptr(), capacity: dim });
+        // SAFETY: the rows outlive the requests, which are over at the end of this turn; each has its own.
+        let submit = |(key, target)| unsafe { client.submit(&Request::Get { table, keys: key, target }) };
+        let tokens: Vec<_> = few.chunks(1).zip(targets).map(|pair| submit(pair).expect("a GET")).collect();
+        // In another order than they were submitted in, each in another way.
+        for (index, token) in tokens.iter().enumerate().rev() {
+            if index % 3 == 0 {
+                while !client.query(*token).expect("a request") {}
+                client.revoke(*token).expect("once");
+            } else if index % 3 == 1 {
+                client.wait(*token, None).expect("an answer");
+                assert_eq!(client.shard_result(*token, client.shard_of(few[index])).expect("it has ended").executed, 1);
+                client.revoke(*token).expect("once");
+            } else {
+                client.finish(*token, None).expect("an answer");
+            }
+            assert_eq!(client.query(*token).expect_err("it was given back").status, Status::StaleToken);
+        }
+    }
+    assert_eq!(places.concat(), rows);
+    for key in keys.chunks(1) {
+        let into = Target::Buffer { region: &buffer, offset_bytes: 0 };
+        // SAFETY: what the request points to outlives the call, which returns when it is over.
+        unsafe { client.call(&Request::Get { table, keys: key, target: into }) }.expect("a GET");
+        // SAFETY: the row is there, and no request names the buffer now.
+        let row = unsafe { std::slice::from_raw_parts(buffer.data().cast::<f32>(), dim) };
+        assert_eq!(row, training::rows_of(key, dim));
+        // SAFETY: the keys outlive the request.
+        let token = unsafe { client.submit(&Request::Get { table, keys: key, target: Target::InPlace }) };
+        let token = token.expect("a GET");
+        while client.borrow(token, |rows| rows.rows_ready).expect("a GET in place") == 0 {}
+        // SAFETY: borrowed rows stay until the request is given back.
+        let row = client.borrow(token, |rows| unsafe { std::slice::from_raw_parts(rows.rows, dim) }.to_vec());
+        assert_eq!(row.expect("rows"), training::rows_of(key, dim));
+        client.revoke(token).expect("once");
+    }
+    // One that nobody looks at.
+    // SAFETY: the key outlives the request.
+    let token = unsafe { client.submit(&Request::Get { table, keys: &keys[..1], target: Target::InPlace }) };
+    client.revoke(token.expect("a GET")).expect("once");
+    client.shutdown(std::time::Duration::from_secs(1)).expect("nothing under way");
+    drop(client);
+    let stop = |server: &Server| {
+        // It has executed everything then.
+        server.stop(std::time::Duration::from_secs(60)).expect("an idle server stops");
+        server.stats().handled.gets
+    };
+    deployment.servers.iter().rev().map(stop).sum()
+}
+
+#[test]
+fn gets_of_keys_that_are_numbers_need_no_request_unless_somebody_wants_them_to() {
+    for method in ["simple_mod", "city_hash"] {
+        assert_eq!(gets_of_every_kind(&[("hash-method", method)]), 0, "{method}");
+        assert!(gets_of_every_kind(&[("hash-method", method), ("shared-reads", "off")]) > 1500, "{method}");
+    }
+}
+
+#[test]
+fn a_shard_that_has_stopped_lets_nobody_read_its_rows() {
+    let deployment = Deployment::start(1, &[]);
+    let client = deployment.client();
+    let table = table(&client, "t", 16);
+    training::put(&client, table, &[1], &training::rows_of(&[1], 16));
+    assert_eq!(get(&client, table, &[1], 16), training::rows_of(&[1], 16));
+    deployment.servers[0].stop(std::time::Duration::from_secs(60)).expect("an idle server stops");
+    let mut rows = [0.0_f32; 16];
+    let target = Target::Memory { rows: rows.as_mut_ptr(), capacity: 16 };
+    // SAFETY: what the request points to outlives the call, which returns when it is over.
+    let error = unsafe { client.call(&Request::Get { table, keys: &[1], target }) }.expect_err("nobody is there");
+    assert_eq!(error.shard, Some(0), "{error}");
 }

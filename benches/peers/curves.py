@@ -68,6 +68,8 @@ class Point:
 # Polling without end, so that a round of the scan can be timed while nothing happens.
 TIRELESS = ["poll-spin-iterations=1073741824"]
 SMALL = ["--table-mib", "4"]
+# A curve of requests, and not of rows that a client reads by itself.
+ASKED = [*SMALL, *peers_of.ASKED]
 
 
 def lanes(count, slots):
@@ -79,11 +81,11 @@ def all_points():
     sharing = ["poll-spin-iterations=0", "poll-yield-iterations=100", "rdma-rc-wait-spin-iterations=0"]
     slot_bytes = ["rdma-rc-request-slot-bytes=8192", "rdma-rc-response-slot-bytes=8192"]
     yield "clients", "client processes, all on one core", "get_1x64_d8$", [
-        (n, ["--clients", str(n), *SMALL, *(sharing if n > 1 else []), *lanes(2, 8)]) for n in (1, 2, 4, 8, 16, 32)]
+        (n, ["--clients", str(n), *ASKED, *(sharing if n > 1 else []), *lanes(2, 8)]) for n in (1, 2, 4, 8, 16, 32)]
     yield "lanes", "lanes of the client, 8 slots each, 8 requests under way", "get_1x64_d8$", [
-        (n, [*SMALL, *lanes(n, 8), *slot_bytes]) for n in (1, 2, 4, 8, 16, 32, 64)]
+        (n, [*ASKED, *lanes(n, 8), *slot_bytes]) for n in (1, 2, 4, 8, 16, 32, 64)]
     yield "slots", "slots of each of 32 lanes, 32 requests under way", "get_1x64_d32$", [
-        (n, [*SMALL, *lanes(32, n), *slot_bytes]) for n in (1, 2, 4, 8, 16)]
+        (n, [*ASKED, *lanes(32, n), *slot_bytes]) for n in (1, 2, 4, 8, 16)]
     yield "shards", "shards, all on one core", "get_512x128_d1$", [
         (n, ["--shards", str(n), *SMALL, *(sharing if n > 1 else [])]) for n in (1, 2, 3, 4)]
     powers = [10 ** power for power in range(4, 9)]
@@ -96,14 +98,14 @@ def all_points():
     yield "zipf", "skew of the keys (Zipf)", "get_512x128_d1$", [
         (s, ["--zipf", str(s)]) for s in (0, 0.4, 0.6, 0.8, 0.99, 1.2)]
     yield "idle_slots", "slots of the client, one in use", "get_1x64_d1$", [
-        (n * 16, [*SMALL, *lanes(n, 16), *slot_bytes, *TIRELESS]) for n in (1, 4, 16, 64, 128, 256)]
+        (n * 16, [*ASKED, *lanes(n, 16), *slot_bytes, *TIRELESS]) for n in (1, 4, 16, 64, 128, 256)]
     yield "start_up_lanes", "lanes of the client, one slot of 1 MiB each", "get_1x64_d1$", [
-        (n, [*SMALL, *lanes(n, 1)]) for n in (1, 4, 16, 64)]
+        (n, [*ASKED, *lanes(n, 1)]) for n in (1, 4, 16, 64)]
     yield "start_up_shards", "shards, 16 lanes of the client to each", "get_1x64_d1$", [
-        (n, ["--shards", str(n), *SMALL, *lanes(16, 1)]) for n in (1, 2, 4)]
+        (n, ["--shards", str(n), *ASKED, *lanes(16, 1)]) for n in (1, 2, 4)]
     words = [[], ["--dies"], ["--died"]]
     yield "second_client", "0: alone; 1: a second client lives and is killed meanwhile; 2: it was killed before", \
-        "get_1x64_d1$", [(x, [*SMALL, *more]) for x, more in enumerate(words)]
+        "get_1x64_d1$", [(x, [*ASKED, *more]) for x, more in enumerate(words)]
 
 
 def memory_gib(words):

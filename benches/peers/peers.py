@@ -17,6 +17,10 @@ TRIES = 3
 SLOW_ROUNDS_MAX = 3
 
 
+# Of reclane: no GET without a request.
+ASKED = ["shared-reads=off"]
+
+
 class Peer:
     """One way of doing the work. `echo`: no rows, only as many bytes each way."""
 
@@ -38,14 +42,18 @@ def all_peers(work):
     wheel = {"LD_LIBRARY_PATH": os.path.join(work, "ucx", "libucx", "lib")}
     peers = [
         Peer("reclane", "reclane", [program("reclane_rows")], is_own=True,
-             note="hash index in front of the rows, every field judged, C interface"),
+             note="keys are row numbers; a GET reads the rows in the server's memory, under their locks; C interface"),
+        Peer("reclane_asked", "reclane, shared-reads=off", [program("reclane_rows"), *ASKED], is_own=True,
+             note="every GET is a request, of which every field is judged"),
         Peer("reclane_registered", "reclane, rows in a registered buffer", [program("reclane_rows"), "--registered"],
              is_own=True, note="PUT and UPDATE only: the server reads the client's buffer"),
-        Peer("reclane_crc", "reclane, integrity=crc32c", [program("reclane_rows"), "integrity=crc32c"], is_own=True),
+        Peer("reclane_crc", "reclane, integrity=crc32c", [program("reclane_rows"), "integrity=crc32c", *ASKED],
+             is_own=True, note="shared-reads=off"),
         Peer("reclane_once", "reclane, request-retry=exactly-once",
-             [program("reclane_rows"), "recovery-preset=resilient"], is_own=True, note="recovery-preset=resilient"),
-        Peer("reclane_counting", "reclane, metrics=true", [program("reclane_rows"), "metrics=true"], is_own=True,
-             note="counts every request and times one in 256"),
+             [program("reclane_rows"), "recovery-preset=resilient", *ASKED], is_own=True,
+             note="recovery-preset=resilient, shared-reads=off"),
+        Peer("reclane_counting", "reclane, metrics=true", [program("reclane_rows"), "metrics=true", *ASKED], is_own=True,
+             note="counts every request and times one in 256; shared-reads=off"),
     ]
     for version, binary, env in [("1.22", "ucx_rows_wheel", wheel), ("1.13", "ucx_rows_debian", {})]:
         for way, mode, transport, extra, note in [

@@ -154,6 +154,7 @@ pub(crate) fn blank_offer(settings: &Settings, scheme: Scheme, incarnation: Inca
         scheme: scheme as u8,
         integrity: u8::from(settings.integrity == Integrity::Crc32c),
         geometry: geometry(settings),
+        rows: None,
         ends: Vec::new(),
     }
 }

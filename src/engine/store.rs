@@ -2,7 +2,7 @@
 
 use super::Server;
 use crate::error::Result;
-use crate::options::Settings;
+use crate::options::{FabricKind, Settings, SharedReads};
 use crate::ps::{BuiltinStore, StoreOptions};
 use std::path::PathBuf;
 
@@ -22,5 +22,6 @@ pub fn builtin_store(settings: &Settings) -> Result<BuiltinStore> {
         numa_id: settings.numa_id,
         dense_bytes_max: 0,
         checkpoint_directory: Some(directory).filter(|path| !path.as_os_str().is_empty()),
+        shared: settings.fabric == FabricKind::Shm && settings.shared_reads == SharedReads::Auto,
     })
 }

@@ -31,6 +31,7 @@ mod types;
 pub mod verbs;
 
 pub use address::{QpAddress, RegionAddress};
+pub use shm::SharedFile;
 pub use sim::{Mutant, mutated};
 pub use types::{
     Access, Capabilities, Cause, Completion, PostError, QpConfig, QpState, RemoteAddr, Sge, WcOpcode, WcStatus, Work,
@@ -108,6 +109,15 @@ pub trait Fabric: Debug + Send + Sync + Sized + 'static {
     unsafe fn register(&self, memory: NonNull<u8>, bytes: usize) -> Result<Self::Region> {
         let _ = (memory, bytes);
         Err(Error::new(Status::Unsupported, format!("{}: memory of others is not registered", Self::NAME)))
+    }
+
+    /// Registers memory that lies in a file of this process, for peers to read and not to write.
+    ///
+    /// # Errors
+    /// `Unsupported` where peers do not map memory; as [`Fabric::allocate`].
+    fn lend(&self, file: &SharedFile) -> Result<Self::Region> {
+        let _ = file;
+        Err(Error::new(Status::Unsupported, format!("{}: peers do not map memory", Self::NAME)))
     }
 
     /// Makes a completion queue with room for `depth` completions.

@@ -48,18 +48,21 @@ pub struct LaneOffer {
     pub integrity: u8,
     /// How slots lie; `lanes` counts all lanes between the two.
     pub geometry: Geometry,
+    /// Rows that the other side may read where they lie; None in a client's offer.
+    pub rows: Option<RegionAddress>,
     /// The ends. A shard's answer may leave lanes out.
     pub ends: Vec<LaneEnd>,
 }
 
-const MAGIC: u32 = 0x324f_4c52;
-const FIXED_BYTES: usize = 4 + 16 + 16 + 8 + 4 + 16 + 4;
+const MAGIC: u32 = 0x334f_4c52;
+const FIXED_BYTES: usize = 4 + 16 + 16 + 8 + 4 + 16 + RegionAddress::ENCODED_BYTES + 4;
 const END_BYTES: usize = 20 + RegionAddress::ENCODED_BYTES + 2;
 
 impl LaneOffer {
     /// Encodes: magic u32, incarnation u128, answers u128, window u64, scheme u8, integrity u8, reserved u16, lanes,
-    /// slots, request and response payload bytes u32 each, number of ends u32; then for each end lane, generation,
-    /// answers, place, places u32 each, region (24 bytes), a u16 length and the queue pair's address.
+    /// slots, request and response payload bytes u32 each, rows (24 bytes, zeros: none), number of ends u32; then for
+    /// each end lane, generation, answers, place, places u32 each, region (24 bytes), a u16 length and the queue pair's
+    /// address.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let addresses: usize = self.ends.iter().map(|end| end.queue_pair.0.len()).sum();
@@ -71,9 +74,11 @@ impl LaneOffer {
         out.extend_from_slice(&[self.scheme, self.integrity, 0, 0]);
         let g = &self.geometry;
         let ends = u32::try_from(self.ends.len()).unwrap_or(u32::MAX);
-        for field in [g.lanes, g.slots, g.request_payload_bytes, g.response_payload_bytes, ends] {
+        for field in [g.lanes, g.slots, g.request_payload_bytes, g.response_payload_bytes] {
             out.extend_from_slice(&field.to_le_bytes());
         }
+        out.extend_from_slice(&self.rows.map_or([0; RegionAddress::ENCODED_BYTES], |rows| rows.encode()));
+        out.extend_from_slice(&ends.to_le_bytes());
         for end in &self.ends {
             for field in [end.lane, end.generation, end.answers, end.place, end.places] {
                 out.extend_from_slice(&field.to_le_bytes());
@@ -111,6 +116,12 @@ impl LaneOffer {
         if geometry.lanes == 0 || geometry.lanes > LANES_PER_OFFER_MAX {
             return Err("a lane offer with no lane or too many");
         }
+        let rows = reader.array::<{ RegionAddress::ENCODED_BYTES }>()?;
+        let rows = if rows.iter().all(|byte| *byte == 0) {
+            None
+        } else {
+            Some(RegionAddress::decode(&rows).ok_or("a lane offer with malformed rows")?)
+        };
         let count = reader.u32()?;
         if count > geometry.lanes {
             return Err("a lane offer with more ends than lanes");
@@ -126,7 +137,7 @@ impl LaneOffer {
         if !reader.rest.is_empty() {
             return Err("a lane offer with bytes behind its end");
         }
-        Ok(LaneOffer { incarnation, answers, window, scheme, integrity, geometry, ends })
+        Ok(LaneOffer { incarnation, answers, window, scheme, integrity, geometry, rows, ends })
     }
 
     /// The end that answers connection `generation` of lane `lane` of the process `me`: both sides have seen each
@@ -208,6 +219,7 @@ mod tests {
             scheme: 1,
             integrity: 0,
             geometry: Geometry { lanes: 3, slots: 4, request_payload_bytes: 4096, response_payload_bytes: 8192 },
+            rows: Some(RegionAddress { iova: 8192, bytes: 1 << 20, rkey: 9, access: Access::REMOTE_READ }),
             ends: vec![end(0, 1, 5), end(2, 2, 6)],
         }
     }
@@ -215,6 +227,8 @@ mod tests {
     #[test]
     fn round_trip() {
         assert_eq!(LaneOffer::decode(&offer().encode()), Ok(offer()));
+        let without = LaneOffer { rows: None, ..offer() };
+        assert_eq!(LaneOffer::decode(&without.encode()), Ok(without));
     }
 
     #[test]

@@ -83,6 +83,10 @@ pub const STORE_REFUSED: &str = "store_refused";
 pub const SHM_ACCEPT_FAILED: &str = "shm_accept_failed";
 /// The shm fabric refused a process that dialled; `error` says why.
 pub const SHM_PEER_REFUSED: &str = "shm_peer_refused";
+/// Memory that a peer lets this process read could not be mapped; `why` says so. GETs go by request then.
+pub const SHM_REGION_NOT_MAPPED: &str = "shm_region_not_mapped";
+/// Rows of the built-in store do not lie where clients on this host can read them; `error` says why. GETs go by request.
+pub const ROWS_NOT_SHARED: &str = "rows_not_shared";
 /// A link between two processes ended; `why` says how.
 pub const SHM_LINK_CLOSED: &str = "shm_link_closed";
 /// A peer shut the way by which it wakes an idle poll thread.

@@ -109,6 +109,8 @@ metrics! {
     CLIENT_ANSWER_BYTES = Counter("reclane_client_answer_bytes_total", "bytes", ["shard"], true);
     /// Those requests whose keys or rows did not fit the request's own cache line.
     CLIENT_PAYLOADS = Counter("reclane_client_payload_requests_total", "requests", ["shard"], true);
+    /// GETs of these that were never sent: the client read the rows in the shard's memory by itself. The shard counts none of them.
+    CLIENT_OWN_READS = Counter("reclane_client_own_reads_total", "requests", ["shard"], true);
     /// Requests that failed: refused by the shard, timed out, or lost with their lane.
     CLIENT_FAILED = Counter("reclane_client_failed_total", "requests", ["shard"], true);
     /// Requests that failed because no answer came in time.
@@ -297,6 +299,7 @@ mod tests {
         let left_out = [
             name::REFRESHES,
             name::CLIENT_PAYLOADS,
+            name::CLIENT_OWN_READS,
             name::CLIENT_SLOT_USES,
             name::SERVER_EMPTY_ROUNDS,
             name::SERVER_READY,

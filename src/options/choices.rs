@@ -164,6 +164,16 @@ choice! {
 }
 
 choice! {
+    /// Whether GETs read rows where they lie.
+    SharedReads {
+        /// Where client and shard share memory, and the table allows it.
+        Auto = "auto",
+        /// Never.
+        Off = "off",
+    }
+}
+
+choice! {
     /// How the rows of a PUT reach the server.
     PutTransferMode {
         /// The client writes them into the request slot.

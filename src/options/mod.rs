@@ -29,7 +29,7 @@ mod value;
 pub use bag::{Entry, Options};
 pub use choices::{
     CheckpointRestore, CheckpointSurvivors, CommitScheme, DataInOrder, FabricKind, GetResponseMode, HashMethod,
-    HugePages, Integrity, LogLevel, PutTransferMode, RdmaMode, RecoveryPreset, RequestRetry, Side,
+    HugePages, Integrity, LogLevel, PutTransferMode, RdmaMode, RecoveryPreset, RequestRetry, SharedReads, Side,
 };
 pub use document::{help, markdown};
 pub use layout::layout_difference;

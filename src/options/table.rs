@@ -2,7 +2,7 @@
 
 use super::choices::{
     CheckpointRestore, CheckpointSurvivors, CommitScheme, DataInOrder, FabricKind, GetResponseMode, HashMethod,
-    HugePages, Integrity, LogLevel, PutTransferMode, RdmaMode, RecoveryPreset, RequestRetry,
+    HugePages, Integrity, LogLevel, PutTransferMode, RdmaMode, RecoveryPreset, RequestRetry, SharedReads,
 };
 use super::deployment::Digests;
 use super::spec::{Kind, Spec};
@@ -183,6 +183,10 @@ option_table! {
     /// copies whatever clients ask for.
     get_response_mode: GetResponseMode = Spec::choice("rdma-get-response-mode", "auto", GetResponseMode::WORDS)
         .environment(&["RECSTORE_RDMA_GET_RESPONSE_MODE"]);
+    /// Whether GETs of the built-in table read the rows in the shard's memory, without a request. `auto`: on `shm`, from
+    /// tables whose keys are numbers below `num_embeddings`, unless huge-pages is `on`; everything else goes by request.
+    /// Rows are whole and never older than what was answered; the shard counts no such GET. `off` at either end: never.
+    shared_reads: SharedReads = Spec::choice("shared-reads", "auto", SharedReads::WORDS);
     /// Version of the PUT protocol; only 2 is left.
     put_protocol_version: u32 = Spec::number("rdma-put-protocol-version", "2", 2, 2);
     /// How the rows of a PUT reach the server: written into the request slot, or read by the server from the client's registered buffer.

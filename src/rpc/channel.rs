@@ -1,7 +1,7 @@
 //! All lanes of one client to one shard, and the slots that requests take.
 
 use super::bell::Bell;
-use super::connection::Connection;
+use super::connection::{Connection, MappedRows};
 use super::down::all_down;
 use super::hints::Hints;
 use super::raw::{checksum_foreign, copy_header, fetch_to_read, fetch_to_write, load_acquire};
@@ -245,6 +245,14 @@ impl<F: Fabric, R> Channel<F, R> {
     pub fn payload(&self, held: Held) -> *mut u8 {
         // SAFETY: the holder has `own` to itself, and the caller is the holder.
         unsafe { (*self.slots[held.index as usize].own.get()).places.request_payload }
+    }
+
+    /// Where the server's rows are mapped as long as the slot is held, if they are.
+    #[inline(always)]
+    #[must_use]
+    pub fn rows(&self, held: Held) -> Option<MappedRows> {
+        // SAFETY: the holder has `own` to itself, and the caller is the holder.
+        unsafe { (*self.slots[held.index as usize].own.get()).connection.rows() }
     }
 
     /// Most payload bytes of a request.

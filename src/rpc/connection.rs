@@ -7,8 +7,8 @@ use super::signals::Signals;
 use super::window::Window;
 use crate::error::{Error, Layer, Outcome, Result, Status, Verdict};
 use crate::fabric::{
-    Access, Completion, Cq, Fabric, Mutant, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge, WcStatus,
-    Work, WorkOp, mutated,
+    Access, Completion, Cq, Fabric, Loan, Mutant, PostError, Qp, QpState, Region, RegionAddress, RemoteAddr, Sge,
+    WcStatus, Work, WorkOp, mutated,
 };
 use crate::ids::Incarnation;
 use crate::lane::DirtyReason;
@@ -16,6 +16,7 @@ use crate::sync::{Arc, OnceLock};
 use crate::wire::{
     Geometry, HEADER_BYTES, Op, RequestHeader, ResponseHeader, Word, Words, flags, request_checksum, response_offsets,
 };
+use core::ptr::NonNull;
 
 /// Identity of probes: no slot has it.
 const PROBE_SEQUENCE: u64 = 0;
@@ -79,6 +80,19 @@ pub struct ClientLaneParts<F: Fabric> {
     pub remote: RegionAddress,
     /// Who remembers what was executed.
     pub witness: Witness,
+    /// Memory of the server that this side may read.
+    pub rows: Option<RegionAddress>,
+}
+
+/// The server's rows, as a connection maps them.
+#[derive(Clone, Copy, Debug)]
+pub struct MappedRows {
+    /// Where: valid for reads as long as the connection lives.
+    pub base: NonNull<u8>,
+    /// How many bytes.
+    pub bytes: usize,
+    /// Which connection of which lane: no other one of this client has the same.
+    pub connection: (u32, u32),
 }
 
 /// One connection.
@@ -86,6 +100,8 @@ pub struct ClientLaneParts<F: Fabric> {
 pub struct Connection<F: Fabric> {
     pub(super) parts: ClientLaneParts<F>,
     signals: Signals,
+    /// Where the server's rows are mapped, and how many bytes; none: nowhere.
+    rows: Option<(Loan, usize)>,
     /// Nonce of the probe that slot 0 has carried.
     probed: Option<u64>,
     /// Why it ended.
@@ -107,7 +123,12 @@ impl<F: Fabric> Connection<F> {
     /// Over connected parts.
     #[must_use]
     pub fn new(parts: ClientLaneParts<F>) -> Connection<F> {
-        Connection { parts, signals: Signals::default(), probed: None, ended: OnceLock::new() }
+        let rows = parts.rows.and_then(|rows| {
+            let bytes = usize::try_from(rows.bytes).ok()?;
+            let whole = RemoteAddr { address: rows.iova, rkey: rows.rkey };
+            Some((parts.qp.hold(whole, bytes, Access::REMOTE_READ)?, bytes))
+        });
+        Connection { parts, signals: Signals::default(), rows, probed: None, ended: OnceLock::new() }
     }
 
     /// Over parts that have just been connected and carry no request yet: sends a probe with this nonce through slot 0.
@@ -178,6 +199,15 @@ impl<F: Fabric> Connection<F> {
     #[must_use]
     pub fn parts(&self) -> &ClientLaneParts<F> {
         &self.parts
+    }
+
+    /// Where the server's rows are mapped, if they are.
+    #[must_use]
+    #[inline(always)]
+    pub fn rows(&self) -> Option<MappedRows> {
+        let (rows, bytes) = self.rows.as_ref()?;
+        let connection = (self.parts.lane, self.parts.generation);
+        Some(MappedRows { base: rows.place(), bytes: *bytes, connection })
     }
 
     /// Why it ended, if it has.

@@ -32,7 +32,7 @@ mod working;
 pub use bell::Bell;
 pub use channel::{AcquireError, Channel, Judgement};
 pub use client_lane::ClientLane;
-pub use connection::{ClientLaneParts, Connection, Placement, Witness};
+pub use connection::{ClientLaneParts, Connection, MappedRows, Placement, Witness};
 pub use fetch::{Posted, take_completions};
 pub use pace::{Pace, PacePolicy, Turn};
 pub use probe::Probe;

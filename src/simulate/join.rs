@@ -196,6 +196,7 @@ pub(super) fn handshake(
         client,
         guest: incarnation,
         window: &guest.window,
+        rows: None,
     };
     let completions = |_| Completions { send: Arc::clone(host.cqs.0), recv: Arc::clone(host.cqs.1), waker: None };
     let mut made = Vec::new();

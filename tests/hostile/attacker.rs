@@ -84,6 +84,7 @@ pub fn offer(half: &Half, settings: &Settings, incarnation: Incarnation, scheme:
         scheme: scheme as u8,
         integrity: u8::from(settings.integrity == Integrity::Crc32c),
         geometry: geometry(settings),
+        rows: None,
         ends: half.ends(settings.qps_per_client_per_shard),
     }
 }

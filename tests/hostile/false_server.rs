@@ -43,11 +43,15 @@ fn serve(settings: &Settings, member: &ControlClient, me: Incarnation, stop: &At
     let cq = fabric.create_cq(64).expect("a queue");
     let requests = fabric.allocate(g.server_region_bytes(), Access::REMOTE_WRITE).expect("memory");
     let config = QpConfig { max_send_wr: 8, max_recv_wr: settings.slots_per_qp * 2, max_send_sge: 0, generation: 1 };
-    let qp = fabric.create_qp(&config, std::slice::from_ref(&requests), &cq, &cq, None).expect("a queue pair");
+    let rows = fabric.allocate(8 << 20, Access::REMOTE_READ).expect("memory");
+    let exposed = [requests.clone(), rows.clone()];
+    let qp = fabric.create_qp(&config, &exposed, &cq, &cq, None).expect("a queue pair");
     let answer = LaneOffer {
         incarnation: me,
         answers: client,
         window: 1,
+        // Memory that can be read, and is no file of rows.
+        rows: Some(rows.address()),
         ends: vec![LaneEnd {
             answers: offer.ends[0].generation,
             region: requests.address(),

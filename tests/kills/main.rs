@@ -9,6 +9,7 @@ mod idle;
 mod kills;
 mod lives;
 mod outcomes;
+mod own_reads;
 mod refusals;
 mod restart;
 mod rows;

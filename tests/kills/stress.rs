@@ -214,7 +214,8 @@ fn many_threads_checked_and_staged() {
 }
 
 fn small(changes: &[(&str, &str)]) -> (Deployment, Client, Table) {
-    let mut all = vec![("qps-per-client-per-shard", "2"), ("slots-per-qp", "1")];
+    // It is about requests that stay under way.
+    let mut all = vec![("qps-per-client-per-shard", "2"), ("slots-per-qp", "1"), ("shared-reads", "off")];
     all.extend(changes);
     let deployment = Deployment::start(1, &all);
     let client = deployment.client();

@@ -22,7 +22,7 @@ fn gets(report: &Report, metric: &str) -> u64 {
 #[test]
 fn a_stopped_process_is_read_and_a_killed_one_is_known_to_be_dead() {
     let folder = Folder::new();
-    let mut deployment = Deployment::start(1, &[("metrics-directory", &folder.text())]);
+    let mut deployment = Deployment::start(1, &[("metrics-directory", &folder.text()), ("shared-reads", "off")]);
     let mut client = Process::start("client", &deployment.changes);
     client.hear();
     assert_eq!((client.ask("put 3 100"), client.ask("get 21 100")), ("done".into(), "done".into()));

@@ -52,7 +52,7 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
 
 #[test]
 fn prometheus_reads_it_and_nonsense_does_no_harm() {
-    let options = [("metrics-port", "0"), ("metrics-sample-every", "1")];
+    let options = [("metrics-port", "0"), ("metrics-sample-every", "1"), ("shared-reads", "off")];
     let mut deployment = Deployment::start(1, &options);
     let mut client = Process::start("client", &deployment.changes);
     client.hear();

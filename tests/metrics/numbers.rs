@@ -2,13 +2,14 @@
 
 use crate::Folder;
 use crate::rows::Table;
-use crate::support::{Deployment, PATIENCE, until};
+use crate::support::{Deployment, PATIENCE, open_client, until};
 use reclane::engine::CheckpointState;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[test]
 fn counters_of_client_and_shards_are_what_was_sent() {
-    let mut deployment = Deployment::start(2, &[("metrics", "true"), ("metrics-sample-every", "1")]);
+    let mut deployment =
+        Deployment::start(2, &[("metrics", "true"), ("metrics-sample-every", "1"), ("shared-reads", "off")]);
     let client = deployment.client();
     let table = Table::open(&client, "t", 16);
     table.fill(&client);
@@ -47,6 +48,31 @@ fn counters_of_client_and_shards_are_what_was_sent() {
     assert_eq!(server.number("metric reclane_server_requests_total{op=\"update\"}"), 5);
     assert!(server.number("metric reclane_server_service_seconds{op=\"get\"}.count") > 0);
     assert!(server.ask("metric nonsense").contains("names no number"));
+}
+
+#[test]
+fn gets_that_a_client_reads_by_itself_are_counted_there_and_not_at_the_shard() {
+    let mut deployment = Deployment::start(1, &[("metrics", "true"), ("metrics-sample-every", "4")]);
+    let client = open_client(&deployment.changes);
+    let table = Table::open(&client, "t", 16);
+    table.fill(&client);
+    let read = |name: &str| client.metric(name).expect(name);
+    let before = read("reclane_client_requests_total{op=\"get\"}");
+    for _ in 0..30 {
+        table.get(&client, &[1]).expect("a GET");
+        table.get(&client, &[1, 2, 3, 4, 5]).expect("a GET");
+    }
+    let gets = read("reclane_client_requests_total{op=\"get\"}");
+    assert_eq!((gets - before, read("reclane_client_own_reads_total")), (60, gets));
+    assert!(read("reclane_client_latency_seconds{op=\"get\"}.count") > 0, "some were timed");
+    assert_eq!(read("reclane_client_slot_uses_total"), read("reclane_client_requests_total"));
+    let server = &mut deployment.servers[0];
+    until(
+        "the shard's own count",
+        || server.number("metric reclane_server_requests_total{op=\"put\"}"),
+        |puts| *puts > 0,
+    );
+    assert_eq!(server.number("metric reclane_server_requests_total{op=\"get\"}"), 0);
 }
 
 #[test]

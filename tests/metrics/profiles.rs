@@ -54,6 +54,7 @@ fn lines_are_written_with_all_fields_and_tell_of_the_time_since_the_last() {
     let options = [
         ("rdma-rc-profile-interval-ms", "50"),
         ("metrics-sample-every", "1"),
+        ("shared-reads", "off"),
         ("log-file", there.to_str().expect("a path")),
     ];
     let mut deployment = Deployment::start(1, &options);

@@ -10,7 +10,7 @@ use crate::error::{Error, Result, Status};
 use crate::fabric::{Fabric, Qp};
 use crate::ids::Incarnation;
 use crate::lane::{DirtyReason, LaneOffer, RebuildPolicy, Want};
-use crate::options::Settings;
+use crate::options::{Settings, SharedReads};
 use crate::rpc::{Channel, ClientLaneParts, Connection, Placement, Probe, Scheme, Witness};
 use crate::sync::{Arc, lock};
 use crate::time::{Tick, now};
@@ -66,7 +66,7 @@ enum Stage<F: Fabric> {
     /// Offered to the shard.
     Offered { qp: F::Qp, slots: F::Region, staging: Option<F::Region>, here: Placement, reach: Reach<F> },
     /// Connected; the probe is under way. The shard's own number of the connection is to be echoed.
-    Probing { connection: Connection<F>, echo: u32, reach: Reach<F> },
+    Probing { connection: Box<Connection<F>>, echo: u32, reach: Reach<F> },
     /// Over, one way or the other.
     Over,
 }
@@ -405,12 +405,13 @@ impl<F: Fabric> Mender<F> {
                         staging,
                         remote: end.region,
                         witness: Witness::new(answer.incarnation, answer.window),
+                        rows: answer.rows.filter(|_| self.settings.shared_reads == SharedReads::Auto),
                     };
                     Connection::probe(parts, nonce)
                 });
             match connected {
                 Ok(connection) => {
-                    attempt.stage = Stage::Probing { connection, echo: end.generation, reach };
+                    attempt.stage = Stage::Probing { connection: Box::new(connection), echo: end.generation, reach };
                 }
                 Err(error) => give_up(channel, *lane, attempt.generation, "connect", &error),
             }
@@ -440,7 +441,7 @@ impl<F: Fabric> Mender<F> {
                 continue;
             }
             let life = lane.life();
-            match reach.take_into_use(lane, connection, buffers, attempt.deadline) {
+            match reach.take_into_use(lane, *connection, buffers, attempt.deadline) {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(error) => {

@@ -7,7 +7,7 @@ use crate::error::{Error, Result, Status};
 use crate::fabric::{Fabric, Qp};
 use crate::ids::Incarnation;
 use crate::lane::LaneOffer;
-use crate::options::{Integrity, Settings};
+use crate::options::{Integrity, Settings, SharedReads};
 use crate::ps::client::Record;
 use crate::rpc::{Bell, Channel, ClientLaneParts, Placement, Scheme, Witness};
 use crate::sync::Arc;
@@ -97,6 +97,7 @@ impl<F: Fabric> Offered<F> {
                 staging: staging.clone(),
                 remote: theirs.region,
                 witness: Witness::new(answer.incarnation, answer.window),
+                rows: answer.rows.filter(|_| settings.shared_reads == SharedReads::Auto),
             });
         }
         own.answers = answer.incarnation;

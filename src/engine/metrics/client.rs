@@ -142,6 +142,7 @@ fn block(plan: &mut Plan, shard: usize, slots: usize) -> Block {
     plan.over(block, word::KEYS, Kind::Counter, name::CLIENT_KEYS, of_shard(shard));
     plan.over(block, word::BYTES, Kind::Counter, name::CLIENT_ANSWER_BYTES, of_shard(shard));
     plan.over(block, word::PAYLOADS, Kind::Counter, name::CLIENT_PAYLOADS, of_shard(shard));
+    plan.over(block, word::OWN_READS, Kind::Counter, name::CLIENT_OWN_READS, of_shard(shard));
     block
 }
 

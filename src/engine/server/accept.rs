@@ -77,6 +77,7 @@ fn handshake<F: Fabric>(shared: &Shared<F>, control: &ControlClient, guest: &Gue
         client: guest.client,
         guest: guest.incarnation,
         window: &guest.window,
+        rows: shared.rows.as_ref(),
     };
     let completions = |lane| {
         let (thread, station) = shared.home(guest.client, lane);

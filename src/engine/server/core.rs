@@ -17,7 +17,7 @@ use crate::engine::{fresh_incarnation, host_name, identity};
 use crate::error::{Error, Result, Status};
 use crate::fabric::Fabric;
 use crate::ids::{ClientId, Incarnation, ShardId};
-use crate::options::{CheckpointSurvivors, Settings};
+use crate::options::{CheckpointSurvivors, Settings, SharedReads};
 use crate::ps::{Handler, HandlerCounts, Scratch, Store};
 use crate::rpc::Window;
 use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering, lock};
@@ -63,6 +63,8 @@ pub(in crate::engine) struct Shared<F: Fabric> {
     pub(super) superseded: AtomicBool,
     /// The control plane is gone for now.
     pub(in crate::engine) plane_lost: AtomicBool,
+    /// The built-in store's rows, where clients may read them.
+    pub(super) rows: Option<F::Region>,
     /// Last, so that lanes go before the fabric that made them.
     pub(super) fabric: F,
 }
@@ -121,12 +123,8 @@ impl<F: Fabric> Core<F> {
         let mut settings = settings.clone();
         let identity = identity(&settings)?;
         let plane = if settings.shard_id == 0 {
-            let thresholds = Thresholds {
-                stale: Duration::from_millis(settings.health_stale_ms),
-                dead: Duration::from_millis(settings.health_dead_ms),
-            };
             let (host, port) = (&settings.control_plane_host, settings.control_plane_port);
-            Some(ControlPlane::serve_watching(host, port, &identity, thresholds)?)
+            Some(ControlPlane::serve_watching(host, port, &identity, thresholds(&settings))?)
         } else {
             None
         };
@@ -152,6 +150,7 @@ impl<F: Fabric> Core<F> {
             worker_counts: (0..=settings.get_workers).map(|_| Mutex::default()).collect(),
             closing: AtomicBool::new(false),
             plane_lost: AtomicBool::new(false),
+            rows: lend(&fabric, &settings, &*store),
             settings,
             fabric,
         });
@@ -281,12 +280,37 @@ fn wait_for(threads: &[JoinHandle<()>], deadline: Tick, busy: &str) -> Result<()
     Ok(())
 }
 
+/// When a shard counts as stale, and as dead.
+fn thresholds(settings: &Settings) -> Thresholds {
+    let ms = Duration::from_millis;
+    Thresholds { stale: ms(settings.health_stale_ms), dead: ms(settings.health_dead_ms) }
+}
+
 /// This process as a member of the deployment.
 fn join(settings: &Settings, identity: &Identity, incarnation: Incarnation, deadline: Tick) -> Result<ControlClient> {
     let role = Role::Server(ShardId(settings.shard_id));
     let member = Member { role, incarnation, pid: std::process::id(), host: host_name() };
     let (host, port) = (&settings.control_plane_host, settings.control_plane_port);
     ControlClient::join(host, port, deadline.remaining(), identity, &member)
+}
+
+/// The store's rows as memory that clients may read. None: not this store, not this fabric, or not as the options say.
+fn lend<F: Fabric>(fabric: &F, settings: &Settings, store: &dyn Store) -> Option<F::Region> {
+    let shared = store.as_builtin()?.shared().filter(|_| settings.shared_reads == SharedReads::Auto)?;
+    match fabric.lend(shared.file()) {
+        Ok(region) => Some(region),
+        Err(error) if error.status == Status::Unsupported => None,
+        Err(error) => {
+            let shard = settings.shard_id;
+            crate::event!(
+                crate::observe::Level::WARN,
+                crate::observe::events::ROWS_NOT_SHARED,
+                shard,
+                error = %error
+            );
+            None
+        }
+    }
 }
 
 fn mailboxes<F: Fabric>(fabric: &F, settings: &Settings) -> Result<Vec<Arc<Mailbox<F>>>> {
@@ -352,7 +376,12 @@ fn run<F: Fabric>(
         let device = (!shared.fabric.capabilities().load_store, rows.clone());
         let poller =
             Poller::new(Arc::clone(mailbox), handler.clone(), Scratch::new(index), device, outlets, idle, watched);
-        running.pollers.push(start(&format!("reclane-poll-{index}"), move || poller.run())?);
+        // The first thread serves the rows that clients read: as long as it lives, they are this shard's.
+        let rows = store.as_builtin().and_then(|store| store.shared().cloned()).filter(|_| index == 0);
+        running.pollers.push(start(&format!("reclane-poll-{index}"), move || {
+            let _serving = rows.as_ref().and_then(|rows| rows.serve());
+            poller.run();
+        })?);
     }
     let get_workers = gets.iter().flat_map(|queue| (0..settings.get_workers).map(move |_| queue));
     for ((index, queue), worker) in get_workers.chain(&commands).enumerate().zip(settings.server_threads..) {

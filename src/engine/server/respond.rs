@@ -6,7 +6,7 @@
 use super::guests::GuestLanes;
 use crate::engine::connect::{Completions, End, EndOf, blank_offer, geometry, placement, scheme};
 use crate::error::{Error, Result, Status};
-use crate::fabric::{Fabric, Qp};
+use crate::fabric::{Fabric, Qp, Region};
 use crate::ids::{ClientId, Incarnation};
 use crate::lane::{GuestStep, LaneEnd, LaneOffer};
 use crate::options::Settings;
@@ -26,6 +26,8 @@ pub(crate) struct Host<'a, F: Fabric> {
     pub(crate) guest: Incarnation,
     /// What was executed for it.
     pub(crate) window: &'a Arc<Window>,
+    /// Rows that it may read where they lie.
+    pub(crate) rows: Option<&'a F::Region>,
 }
 
 /// What came of an offer.
@@ -90,6 +92,7 @@ pub(crate) fn respond<F: Fabric>(
     let mut answer = blank_offer(host.settings, answered, host.incarnation);
     answer.answers = host.guest;
     answer.window = host.window.number();
+    answer.rows = host.rows.map(Region::address);
     answer.ends = lanes.ends.values().cloned().collect();
     response.answer = Some(answer);
     Ok(response)
@@ -112,7 +115,8 @@ fn connect<F: Fabric>(
 ) -> Result<Connected<F>> {
     let numbers: Vec<(u32, u32)> = wanted.iter().map(|(end, _)| (end.lane, end.generation)).collect();
     let mut queues = Vec::with_capacity(numbers.len());
-    let end = End::make(host.fabric, host.settings, EndOf::Server, &numbers, &[], |lane| {
+    let exposed: Vec<F::Region> = host.rows.into_iter().cloned().collect();
+    let end = End::make(host.fabric, host.settings, EndOf::Server, &numbers, &exposed, |lane| {
         let made = completions(lane);
         queues.push(Arc::clone(&made.send));
         made

@@ -63,7 +63,15 @@ fn let_in(settings: &Settings, fabrics: (&Verbs, &Verbs), mailbox: &Mailbox<Verb
     let offer = decode_offer(&offered.encode(), settings, EndOf::Client).expect("an offer");
     let g = geometry(settings);
     let window = Arc::new(Window::new(1, g.lanes * g.slots));
-    let host = Host { fabric: fabrics.0, settings, incarnation: SHARD, client, guest: incarnation, window: &window };
+    let host = Host {
+        fabric: fabrics.0,
+        settings,
+        incarnation: SHARD,
+        client,
+        guest: incarnation,
+        window: &window,
+        rows: None,
+    };
     let mut lanes =
         GuestLanes { known: BTreeMap::new(), ends: BTreeMap::new(), live: BTreeMap::new(), admitted: false };
     let station = &mailbox.stations[0];

@@ -4,7 +4,7 @@ use super::link::Link;
 use super::memory::Mapping;
 use super::ring::{RING_ENTRIES_MAX, SendRing, ring_bytes};
 use super::waker::Bell;
-use crate::fabric::RegionAddress;
+use crate::fabric::{Access, RegionAddress};
 use crate::sync::{Arc, AtomicBool};
 use std::os::fd::OwnedFd;
 
@@ -44,8 +44,17 @@ pub(super) fn attach(
 ) -> core::result::Result<Attachment, String> {
     let mut mapped = Vec::with_capacity(regions.len());
     for (address, fd) in regions {
-        let mapping = link.map_region(&fd, &address).map_err(|why| format!("shm: process {}: {why}", link.pid))?;
-        mapped.push(PeerRegion::lasting(address, mapping));
+        match link.map_region(&fd, &address) {
+            Ok(mapping) => mapped.push(PeerRegion::lasting(address, mapping)),
+            // Nothing depends on what is only there to be read: without it, it cannot be reached.
+            Err(why) if address.access == Access::REMOTE_READ => crate::event!(
+                crate::observe::Level::WARN,
+                crate::observe::events::SHM_REGION_NOT_MAPPED,
+                pid = link.pid,
+                why
+            ),
+            Err(why) => return Err(format!("shm: process {}: {why}", link.pid)),
+        }
     }
     let mut fds = fds.into_iter();
     let missing = || "shm: the peer's answer lacks a descriptor".to_owned();

@@ -46,13 +46,52 @@ impl Mapping {
     }
 
     fn map(bytes: usize, rights: libc::c_int, flags: libc::c_int, fd: libc::c_int) -> io::Result<Mapping> {
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let address = unsafe { libc::mmap(core::ptr::null_mut(), bytes, rights, flags, fd, 0) };
+        Mapping::map_at(core::ptr::null_mut(), bytes, rights, flags, fd)
+    }
+
+    fn map_at(
+        place: *mut libc::c_void,
+        bytes: usize,
+        rights: libc::c_int,
+        flags: libc::c_int,
+        fd: libc::c_int,
+    ) -> io::Result<Mapping> {
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory; at a place, the caller
+        // owns what is mapped there.
+        let address = unsafe { libc::mmap(place, bytes, rights, flags, fd, 0) };
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(address.cast::<u8>()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
         Ok(Mapping { base, bytes })
+    }
+
+    /// Maps the first `bytes` of a file where its huge pages can be mapped whole. Without its pages.
+    fn aligned(fd: BorrowedFd<'_>, bytes: usize, writable: bool) -> io::Result<Mapping> {
+        let rights = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let room = bytes.checked_add(HUGE_PAGE_BYTES).ok_or_else(|| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+        let reserve = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let whole = core::mem::ManuallyDrop::new(Mapping::map(room, libc::PROT_NONE, reserve, -1)?);
+        let skipped = whole.base.as_ptr().align_offset(HUGE_PAGE_BYTES);
+        let place = whole.base.as_ptr().wrapping_add(skipped);
+        let fixed = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        let mapped = Mapping::map_at(place.cast(), bytes, rights, fixed, fd.as_raw_fd());
+        let behind = place.wrapping_add(bytes);
+        let left = room - skipped - bytes;
+        // SAFETY: what is left of our own reservation before and behind the file, or all of it if that was not mapped.
+        unsafe {
+            if mapped.is_err() {
+                libc::munmap(whole.base.as_ptr().cast(), room);
+            } else {
+                if skipped > 0 {
+                    libc::munmap(whole.base.as_ptr().cast(), skipped);
+                }
+                if left > 0 {
+                    libc::munmap(behind.cast(), left);
+                }
+            }
+        }
+        mapped
     }
 
     /// A private copy of it.
@@ -118,6 +157,19 @@ impl Drop for Mapping {
 
 /// Makes a sealed file in memory with `bytes` bytes of zeros and maps it.
 pub(super) fn sealed_memory(bytes: usize, huge: bool, populate: bool) -> io::Result<(OwnedFd, Mapping)> {
+    let (fd, length) = file_in_memory(bytes, huge)?;
+    seal(fd.as_fd(), SEALS_SET)?;
+    let mapping = Mapping::shared(fd.as_fd(), length, true, populate)?;
+    Ok((fd, mapping))
+}
+
+fn seal(fd: BorrowedFd<'_>, seals: libc::c_int) -> io::Result<()> {
+    // SAFETY: no pointers.
+    sys::checked(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) }).map(|_| ())
+}
+
+/// A file in memory, not sealed yet, and its length, which is a multiple of its pages.
+fn file_in_memory(bytes: usize, huge: bool) -> io::Result<(OwnedFd, usize)> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | if huge { libc::MFD_HUGETLB } else { 0 };
     // SAFETY: the name is a NUL-terminated string.
     let fd = sys::owned(unsafe { libc::memfd_create(c"reclane".as_ptr(), flags) })?;
@@ -126,10 +178,7 @@ pub(super) fn sealed_memory(bytes: usize, huge: bool, populate: bool) -> io::Res
     let offset = libc::off_t::try_from(length).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
     // SAFETY: no pointers.
     sys::checked(unsafe { libc::ftruncate(fd.as_raw_fd(), offset) })?;
-    // SAFETY: no pointers.
-    sys::checked(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS_SET) })?;
-    let mapping = Mapping::shared(fd.as_fd(), length, true, populate)?;
-    Ok((fd, mapping))
+    Ok((fd, length))
 }
 
 fn status_of(fd: BorrowedFd<'_>) -> io::Result<libc::stat> {
@@ -182,7 +231,50 @@ pub(super) fn verify_peer_memory(
 
 /// Maps memory that [`verify_peer_memory`] found good.
 pub(super) fn map_peer_memory(fd: BorrowedFd<'_>, bytes: usize, writable: bool, eager: bool) -> io::Result<Mapping> {
+    if !writable && bytes > PEER_POPULATE_BYTES_MAX {
+        return Mapping::aligned(fd, bytes, writable);
+    }
     Mapping::shared(fd, bytes, writable, eager && bytes <= PEER_POPULATE_BYTES_MAX)
+}
+
+/// A file in memory, of this process and of whom it is [lent](crate::fabric::Fabric::lend) to. It cannot change its
+/// length, and takes memory only where it was touched.
+#[derive(Debug)]
+pub struct SharedFile {
+    fd: OwnedFd,
+    mapping: Mapping,
+}
+
+impl SharedFile {
+    /// A file of `bytes` zeros.
+    ///
+    /// # Errors
+    /// `OsError` or `ResourceLimit`.
+    pub fn new(bytes: usize) -> Result<SharedFile> {
+        let made = || {
+            let (fd, length) = file_in_memory(bytes, false)?;
+            let mapping = Mapping::aligned(fd.as_fd(), length, true)?;
+            // From now on nobody can map it for writing, whatever descriptor of it he gets hold of. Linux before 5.1 does
+            // not know that.
+            if seal(fd.as_fd(), SEALS_SET | libc::F_SEAL_FUTURE_WRITE).is_err() {
+                seal(fd.as_fd(), SEALS_SET)?;
+            }
+            Ok(SharedFile { fd, mapping })
+        };
+        made().map_err(|error: io::Error| allocation_error(bytes, &error))
+    }
+
+    /// Where it is mapped here: at a multiple of 2 MiB. Valid for reads and writes as long as this value lives.
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.mapping.base()
+    }
+
+    /// Its length.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.mapping.bytes()
+    }
 }
 
 /// Registered memory of the shared-memory provider.
@@ -226,6 +318,20 @@ impl ShmRegion {
         let iova = iova.unwrap_or(mapping.base().as_ptr() as u64);
         let shared = Mutex::new(Some(Arc::new(shared)));
         Ok(ShmRegion(Arc::new(Owned { mapping, bytes, iova, rkey, access, shared })))
+    }
+
+    /// A region of a file of this process, which peers only read.
+    pub(super) fn lend(file: &SharedFile) -> Result<ShmRegion> {
+        let bytes = file.bytes();
+        let lent = || {
+            let rkey = AtomicU32::new(u32::from_le_bytes(sys::random()?));
+            // What cannot be opened for reading alone is not lent.
+            let fd = read_only(file.fd.as_fd())?;
+            let mapping = Mapping::aligned(fd.as_fd(), bytes, false)?;
+            let (iova, shared) = (mapping.base().as_ptr() as u64, Mutex::new(Some(Arc::new(fd))));
+            Ok(ShmRegion(Arc::new(Owned { mapping, bytes, iova, rkey, access: Access::REMOTE_READ, shared })))
+        };
+        lent().map_err(|error: io::Error| allocation_error(bytes, &error))
     }
 
     /// What a peer gets, if peers may reach it at all.

@@ -37,7 +37,7 @@ mod tests;
 mod waker;
 
 pub use cq::ShmCq;
-pub use memory::ShmRegion;
+pub use memory::{SharedFile, ShmRegion};
 pub use waker::ShmWaker;
 
 use super::{
@@ -130,6 +130,10 @@ impl Fabric for Shm {
         // Large regions get their pages later.
         numa::prefer(numa_id, region.base(), region.bytes());
         Ok(region)
+    }
+
+    fn lend(&self, file: &SharedFile) -> Result<ShmRegion> {
+        ShmRegion::lend(file)
     }
 
     fn create_cq(&self, depth: u32) -> Result<Arc<ShmCq>> {

@@ -329,6 +329,12 @@ impl<F: Fabric> PsClient<F> {
         // SAFETY: the slot is held; the source has a row for every position of the batch; rows are read in place.
         let sent = unsafe {
             if batch.op == Op::Get {
+                let channel = &self.channels[shard as usize];
+                if self.reads_part(channel, held, &plan, &batch.partition.positions(shard)[range], batch.rows) {
+                    channel.release(held);
+                    close(batch, index, Outcome::Executed);
+                    return true;
+                }
                 self.start_get::<F::Region>(shard as usize, held, &plan, core::ptr::null_mut(), None)
             } else {
                 let positions = &batch.partition.positions(shard)[range];

@@ -8,6 +8,7 @@ mod all;
 mod batch;
 mod fill;
 mod heal;
+mod near;
 mod outcome;
 mod record;
 mod request;
@@ -258,7 +259,10 @@ impl<F: Fabric> PsClient<F> {
         if self.channels.len() == 1 {
             return Some(0);
         }
-        (plan.keys.len() == 1).then(|| self.router.shard_of(plan.keys[0]) as usize)
+        // Keys of several shards mostly show it at once.
+        let (first, others) = plan.keys.split_first()?;
+        let shard = self.router.shard_of(*first);
+        others.iter().all(|key| self.router.shard_of(*key) == shard).then_some(shard as usize)
     }
 
     /// The same for rows that the server reads: a key and a number take room in the slot, and no row.

@@ -3,6 +3,8 @@
 use super::Plan;
 use super::tally::Times;
 use crate::error::Error;
+use crate::ids::TableTag;
+use crate::ps::table::{Sight, Spot};
 use crate::time::Tick;
 use crate::wire::{INLINE_BYTES, Op};
 use core::time::Duration;
@@ -13,6 +15,8 @@ pub(super) enum Stage {
     /// Sent; no answer yet.
     #[default]
     Waiting,
+    /// Not sent: the rows lie where this side can read them, and are read when somebody asks for them.
+    Unread,
     /// The same, and it is timed.
     Timed,
     /// Answered well.
@@ -50,8 +54,27 @@ pub struct Record {
     /// How long it must have waited before somebody asks about its shard again.
     pub(super) ask_at: Duration,
     pub(super) inline: [u64; INLINE_BYTES / 8],
+    pub(super) near: Near,
     pub(super) times: Times,
     pub(super) error: Option<Box<Error>>,
+}
+
+/// A GET of one key that is not sent.
+#[derive(Debug)]
+pub(super) struct Near {
+    pub(super) table: TableTag,
+    pub(super) key: u64,
+    pub(super) spot: Spot,
+    /// When it was found.
+    pub(super) epoch: u64,
+    /// What was known of the table that the slot had last, and over which connection.
+    pub(super) sight: Option<((u32, u32), TableTag, Sight)>,
+}
+
+impl Default for Near {
+    fn default() -> Near {
+        Near { table: TableTag(0), key: 0, spot: Spot::NOWHERE, epoch: 0, sight: None }
+    }
 }
 
 impl Record {

@@ -137,39 +137,62 @@ impl<F: Fabric> PsClient<F> {
         region: Option<&R>,
     ) -> Result<()> {
         let total = plan.keys.len() * plan.row_bytes;
-        let mut header = blank(Op::Get, plan.table.0, plan.keys.len());
-        header.flags = self.options.get_flags;
-        #[allow(clippy::cast_possible_truncation)] // a part fits a slot
-        {
-            header.response_bytes = total as u32;
-        }
         // SAFETY: the slot is held.
         let timed = unsafe { Self::is_timed(channel, held) };
         // SAFETY: the record is the holder's.
         let record = unsafe { &mut *channel.record(held) };
         record.begin(plan, total);
         record.rows = rows.expose_provenance();
+        // SAFETY: the slot is held, and its record begun; the rest as the caller vouches.
+        if channel.rows(held).is_some() && unsafe { self.reads_by_itself(channel, held, plan, record, timed) } {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        let composed = unsafe { self.compose_get(channel, held, plan, (rows, region), record) };
+        let Some((header, landing)) = composed else {
+            channel.release(held);
+            return Err(Error::new(Status::BatchTooLarge, "more than 4 GiB of rows in one request"));
+        };
+        // SAFETY: the keys are in their place; the landing is the caller's to keep.
+        unsafe { self.launch(channel, held, header, landing, timed) }
+    }
+
+    /// Puts a GET together in its slot, as its begun record says: header, and where rows land. None: more than a request
+    /// can name.
+    ///
+    /// # Safety
+    /// As [`PsClient::start_get`]; `record` is the slot's.
+    #[inline(always)]
+    pub(super) unsafe fn compose_get<R: Region>(
+        &self,
+        channel: &Channel<F, Record>,
+        held: Held,
+        plan: &Plan<'_>,
+        (rows, region): (*mut f32, Option<&R>),
+        record: &mut Record,
+    ) -> Option<(RequestHeader, *const u8)> {
+        let total = plan.keys.len() * plan.row_bytes;
+        let mut header = blank(Op::Get, plan.table.0, plan.keys.len());
+        header.flags = self.options.get_flags;
+        #[allow(clippy::cast_possible_truncation)] // a part fits a slot
+        {
+            header.response_bytes = total as u32;
+        }
         let mut landing = core::ptr::null();
         if let Some(region) = region.filter(|_| total > 0) {
-            let Some(name) = name_of(region, rows.cast_const().cast(), total) else {
-                channel.release(held);
-                return Err(Error::new(Status::BatchTooLarge, "more than 4 GiB of rows in one request"));
-            };
-            header.set_remote_buffer(name);
+            header.set_remote_buffer(name_of(region, rows.cast_const().cast(), total)?);
             record.lands = true;
             landing = rows.cast_const().cast();
         } else if total >= GROWS_FROM_BYTES {
             record.grows = true;
             header.flags |= flags::PROGRESS;
         }
-        // SAFETY: the plan's part was bounded by the slot's payload.
-        unsafe {
-            #[allow(clippy::cast_possible_truncation)] // bounded by the slot
-            {
-                header.payload_bytes = place_keys(&mut header, plan.keys, channel.payload(held)) as u32;
-            }
-            self.launch(channel, held, header, landing, timed)
+        #[allow(clippy::cast_possible_truncation)] // bounded by the slot
+        {
+            // SAFETY: the plan's part was bounded by the slot's payload.
+            header.payload_bytes = unsafe { place_keys(&mut header, plan.keys, channel.payload(held)) } as u32;
         }
+        Some((header, landing))
     }
 
     /// # Safety
@@ -258,7 +281,11 @@ impl<F: Fabric> PsClient<F> {
     pub(super) fn single_is_done(&self, channel: &Channel<F, Record>, held: Held) -> bool {
         // SAFETY: the token's holder is the only thread on this request (the documented rule).
         let record = unsafe { &mut *channel.record(held) };
-        record.stage == Stage::Waiting && self.take_answer(channel, held, record) && record.stage == Stage::Done
+        match record.stage {
+            Stage::Waiting => self.take_answer(channel, held, record) && record.stage == Stage::Done,
+            Stage::Unread => self.read_now(channel, held, record),
+            _ => false,
+        }
     }
 
     /// Looks for the answer; true when the request is done, well or not.
@@ -275,6 +302,9 @@ impl<F: Fabric> PsClient<F> {
     /// The same for a request that is timed, or over.
     #[cold]
     fn advance_unusual(&self, channel: &Channel<F, Record>, held: Held, record: &mut Record, query: bool) -> bool {
+        if record.stage == Stage::Unread {
+            return self.read_now(channel, held, record) || self.ask_late(channel, held, record);
+        }
         if record.stage != Stage::Timed {
             return true;
         }
@@ -429,7 +459,7 @@ impl<F: Fabric> PsClient<F> {
     #[inline(always)]
     pub(super) fn single_revoke(&self, channel: &Channel<F, Record>, held: Held) {
         // SAFETY: the token's holder is the only thread on this request.
-        if unsafe { (*channel.record(held)).stage } != Stage::Done {
+        if !matches!(unsafe { (*channel.record(held)).stage }, Stage::Done | Stage::Unread) {
             return self.revoke_unusual(channel, held);
         }
         channel.release(held);

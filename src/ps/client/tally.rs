@@ -15,7 +15,7 @@ use crate::time::{Tick, now};
 use crate::wire::{INLINE_BYTES, Op};
 
 /// Words of a slot's row.
-pub const WIDTH: usize = 16;
+pub const WIDTH: usize = 24;
 
 /// Words of a slot's row, by place.
 pub mod word {
@@ -51,6 +51,8 @@ pub mod word {
     pub const PENDING: usize = 14;
     /// Most of these.
     pub const PENDING_PEAK: usize = 15;
+    /// GETs whose rows this side read by itself.
+    pub const OWN_READS: usize = 16;
 }
 
 /// Words of a shard's row of what goes wrong. Any thread adds to them.
@@ -192,6 +194,17 @@ impl<F: Fabric> PsClient<F> {
     pub(super) fn count_answered(&self, shard: u32, held: Held, record: &mut Record) {
         if let Some(tallies) = &self.tallies {
             tallies.answered(shard, held, record);
+        }
+    }
+
+    /// The same for a GET whose rows this side read by itself.
+    #[inline(always)]
+    pub(super) fn count_read(&self, shard: u32, held: Held, record: &mut Record) {
+        if let Some(tallies) = &self.tallies {
+            tallies.answered(shard, held, record);
+            if let Some(rows) = tallies.slots.get(shard as usize) {
+                count(&rows.row(held.index as usize)[word::OWN_READS], 1);
+            }
         }
     }
 

@@ -48,6 +48,7 @@ impl BuiltinStore {
     /// `Busy` when rows stayed pinned, `WrongState` when the caller itself has pins; nothing was changed then.
     pub fn clear(&self, worker: u32) -> Result<()> {
         let _alone = self.alone(worker)?;
+        let _changing = self.shared.as_ref().map(|shared| shared.change_all());
         // SAFETY: everybody else is outside, or this is the only worker.
         unsafe { self.clear_tables() };
         Ok(())
@@ -90,6 +91,7 @@ impl BuiltinStore {
                 self.make_loaded(head.tag, &head.spec)?;
             }
         }
+        let _changing = self.shared.as_ref().map(|shared| shared.change_all());
         // SAFETY: everybody else is outside, or this is the only worker.
         unsafe { self.clear_tables() };
         persist::fill(self, &mut checked).map_err(|mut error| {

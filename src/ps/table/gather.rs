@@ -237,7 +237,7 @@ impl Gather<'_> {
 /// # Safety
 /// `from` is valid for reads and `to` for writes of `bytes`; they do not overlap.
 #[inline(always)]
-unsafe fn copy_row<const ROW: usize>(from: *const u8, to: *mut u8, bytes: usize) {
+pub(super) unsafe fn copy_row<const ROW: usize>(from: *const u8, to: *mut u8, bytes: usize) {
     // Whole lines: pieces of a known size become a few wide moves; a length known only at run time would be a call.
     let lines = bytes / 64;
     for line in 0..lines {

@@ -1,5 +1,6 @@
 //! From keys to row numbers.
 
+use super::arena::RowMemory;
 use crate::error::{Error, Result, Status};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use core::ops::Deref;
@@ -22,8 +23,16 @@ impl ZeroBytes for Slot {}
 pub(super) struct Zeroed<T: ZeroBytes> {
     first: NonNull<T>,
     len: usize,
-    /// Start and length of the mapping, if it is one.
-    mapping: Option<(NonNull<u8>, usize)>,
+    kept: Kept,
+}
+
+/// Where a slice's memory comes from.
+enum Kept {
+    Heap,
+    /// Start and length of a mapping of its own.
+    Mapping(NonNull<u8>, usize),
+    /// It is another's.
+    Elsewhere,
 }
 
 // SAFETY: it owns its elements, as a boxed slice does.
@@ -34,7 +43,19 @@ unsafe impl<T: ZeroBytes + Sync> Sync for Zeroed<T> {}
 impl<T: ZeroBytes> Zeroed<T> {
     /// A slice without elements.
     pub fn empty() -> Zeroed<T> {
-        Zeroed { first: NonNull::dangling(), len: 0, mapping: None }
+        Zeroed { first: NonNull::dangling(), len: 0, kept: Kept::Heap }
+    }
+
+    /// A slice in row memory.
+    ///
+    /// # Errors
+    /// As for [`RowMemory::allocate`].
+    ///
+    /// # Safety
+    /// `memory` outlives the slice.
+    pub unsafe fn within(len: usize, memory: &dyn RowMemory) -> Result<Zeroed<T>> {
+        let segment = memory.allocate(len.saturating_mul(size_of::<T>()))?;
+        Ok(Zeroed { first: segment.base.cast(), len, kept: Kept::Elsewhere })
     }
 
     /// # Errors
@@ -48,7 +69,7 @@ impl<T: ZeroBytes> Zeroed<T> {
         if layout.size() < HUGE_BYTES {
             // SAFETY: the layout is not empty.
             let start = unsafe { alloc_zeroed(layout) };
-            return Ok(Zeroed { first: NonNull::new(start.cast()).ok_or_else(refused)?, len, mapping: None });
+            return Ok(Zeroed { first: NonNull::new(start.cast()).ok_or_else(refused)?, len, kept: Kept::Heap });
         }
         let bytes = layout.size().checked_add(2 * HUGE_BYTES).ok_or_else(refused)? / HUGE_BYTES * HUGE_BYTES;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -65,7 +86,7 @@ impl<T: ZeroBytes> Zeroed<T> {
             // SAFETY: inside our mapping; advice changes no contents, and a refusal does no harm.
             unsafe { libc::madvise(first.as_ptr().cast(), bytes - HUGE_BYTES, libc::MADV_HUGEPAGE) };
         }
-        Ok(Zeroed { first: first.cast(), len, mapping: Some((start, bytes)) })
+        Ok(Zeroed { first: first.cast(), len, kept: Kept::Mapping(start, bytes) })
     }
 }
 
@@ -81,12 +102,18 @@ impl<T: ZeroBytes> Deref for Zeroed<T> {
 
 impl<T: ZeroBytes> Drop for Zeroed<T> {
     fn drop(&mut self) {
-        if let Some((start, bytes)) = self.mapping {
+        match self.kept {
             // SAFETY: our own mapping, used by nobody any more; the elements need no drop.
-            unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
-        } else if let (Ok(layout), true) = (Layout::array::<T>(self.len), self.len != 0) {
-            // SAFETY: allocated with this layout in `new`.
-            unsafe { dealloc(self.first.as_ptr().cast(), layout) };
+            Kept::Mapping(start, bytes) => unsafe {
+                libc::munmap(start.as_ptr().cast(), bytes);
+            },
+            Kept::Heap => {
+                if let (Ok(layout), true) = (Layout::array::<T>(self.len), self.len != 0) {
+                    // SAFETY: allocated with this layout in `new`.
+                    unsafe { dealloc(self.first.as_ptr().cast(), layout) };
+                }
+            }
+            Kept::Elsewhere => {}
         }
     }
 }
@@ -97,6 +124,20 @@ pub(super) struct Presence(Zeroed<AtomicU64>);
 impl Presence {
     pub fn new(rows: u32, huge_pages: bool) -> Result<Presence> {
         Ok(Presence(Zeroed::new((rows as usize).div_ceil(64), huge_pages)?))
+    }
+
+    /// As [`Zeroed::within`].
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn within(rows: u32, memory: &dyn RowMemory) -> Result<Presence> {
+        // SAFETY: the caller's promise.
+        Ok(Presence(unsafe { Zeroed::within((rows as usize).div_ceil(64), memory)? }))
+    }
+
+    /// Where the bits lie.
+    pub fn words(&self) -> &[AtomicU64] {
+        &self.0
     }
 
     #[inline]

@@ -1,8 +1,10 @@
 //! Who may touch what when several workers share a store. A store with one worker uses none of this.
 
 use super::index::fetch_line;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, CachePadded, Mutex, MutexGuard, Ordering, fence, lock};
+use super::shared::SharedRows;
+use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, CachePadded, Mutex, MutexGuard, Ordering, fence, lock};
 use crate::time;
+use core::ptr::NonNull;
 use core::time::Duration;
 
 /// Longest a writer waits for pinned rows.
@@ -100,17 +102,86 @@ const WAITING: u64 = 2;
 const PIN: u64 = 4;
 const PINS: u64 = VERSION - PIN;
 const VERSION: u64 = 1 << 24;
-const STRIPES: usize = 4096;
+pub(super) const STRIPES: usize = 4096;
+/// Times that a reader of another process looks at a row that is being written, before it asks by request: some
+/// microseconds.
+const LOOKS: u32 = 1000;
 
 /// Sequence locks for rows, by address: writers exclude each other and pins, readers look twice.
-pub(super) struct Stripes(Box<[AtomicU64]>);
+pub(super) struct Stripes {
+    /// As many as [`STRIPES`].
+    words: NonNull<AtomicU64>,
+    _keeper: Keeper,
+}
+
+/// What the words lie in.
+enum Keeper {
+    Own { _words: Box<[AtomicU64]> },
+    Shared { _rows: Arc<SharedRows> },
+}
+
+// SAFETY: the words are atomics, which the keeper keeps.
+unsafe impl Send for Stripes {}
+// SAFETY: as above.
+unsafe impl Sync for Stripes {}
+
+/// A stripe of another process: its rows can be read, and not locked.
+#[derive(Clone, Copy)]
+pub(super) struct Versions<'a>(pub &'a AtomicU64);
+
+impl Versions<'_> {
+    /// As [`Stripes::read`]; false when a writer was at work all the time.
+    #[inline(always)]
+    pub fn read(self, mut read: impl FnMut()) -> bool {
+        for _ in 0..LOOKS {
+            if read_once(self.0, &mut read) {
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        false
+    }
+}
+
+/// Runs `read`; false if a writer was at work meanwhile.
+#[inline(always)]
+fn read_once(word: &AtomicU64, read: &mut impl FnMut()) -> bool {
+    // Acquire: pairs with the writer's Release in `Writing::drop`.
+    let before = word.load(Ordering::Acquire);
+    if before & WRITER != 0 {
+        return false;
+    }
+    read();
+    // Acquire: pairs with the Release fence in `write`: if `read` saw any byte of a writer, the load below sees that
+    // writer's bit or a later version.
+    fence(Ordering::Acquire);
+    let after = word.load(Ordering::Relaxed);
+    (before ^ after) & !(WAITING | PINS) == 0
+}
 
 /// The write lock of one stripe.
 pub(super) struct Writing<'a>(&'a AtomicU64);
 
 impl Stripes {
     pub fn new() -> Stripes {
-        Stripes((0..STRIPES).map(|_| AtomicU64::new(0)).collect())
+        let mut words: Box<[AtomicU64]> = (0..STRIPES).map(|_| AtomicU64::new(0)).collect();
+        let first = NonNull::new(words.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        Stripes { words: first, _keeper: Keeper::Own { _words: words } }
+    }
+
+    /// Stripes that lie in shared memory.
+    ///
+    /// # Safety
+    /// [`STRIPES`] words, aligned, live there as long as `rows`, and are used as atomics only.
+    pub unsafe fn within(words: NonNull<AtomicU64>, rows: Arc<SharedRows>) -> Stripes {
+        Stripes { words, _keeper: Keeper::Shared { _rows: rows } }
+    }
+
+    #[inline(always)]
+    fn at(&self, index: u32) -> &AtomicU64 {
+        debug_assert!((index as usize) < STRIPES);
+        // SAFETY: `index_of` gives no more than there are; they live as long as this value.
+        unsafe { self.words.add(index as usize).as_ref() }
     }
 
     /// The stripe of a row.
@@ -123,7 +194,7 @@ impl Stripes {
 
     #[inline]
     fn word(&self, row: *const u8) -> &AtomicU64 {
-        &self.0[Self::index_of(row) as usize]
+        self.at(Self::index_of(row))
     }
 
     /// Asks for the lock of a row.
@@ -137,19 +208,7 @@ impl Stripes {
     pub fn read(&self, row: *const u8, mut read: impl FnMut()) {
         let word = self.word(row);
         let mut turn = 0_u32;
-        loop {
-            // Acquire: pairs with the writer's Release in `Writing::drop`.
-            let before = word.load(Ordering::Acquire);
-            if before & WRITER == 0 {
-                read();
-                // Acquire: pairs with the Release fence in `write`: if `read` saw any byte of a writer, the load below
-                // sees that writer's bit or a later version.
-                fence(Ordering::Acquire);
-                let after = word.load(Ordering::Relaxed);
-                if (before ^ after) & !(WAITING | PINS) == 0 {
-                    return;
-                }
-            }
+        while !read_once(word, &mut read) {
             relax(&mut turn);
         }
     }
@@ -201,7 +260,7 @@ impl Stripes {
 
     /// Pins a stripe against writers; false when one is at work or waits.
     pub fn pin(&self, index: u32) -> bool {
-        let word = &self.0[index as usize];
+        let word = self.at(index);
         let mut seen = word.load(Ordering::Relaxed);
         while seen & (WRITER | WAITING) == 0 && seen & PINS != PINS {
             // Acquire: pairs with the Release in `Writing::drop`: the pinned row is whole.
@@ -216,7 +275,7 @@ impl Stripes {
     /// Takes one pin back.
     pub fn unpin(&self, index: u32) {
         // Release: pairs with the writer's Acquire: what read the pinned row is done.
-        self.0[index as usize].fetch_sub(PIN, Ordering::Release);
+        self.at(index).fetch_sub(PIN, Ordering::Release);
     }
 }
 

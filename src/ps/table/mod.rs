@@ -2,7 +2,7 @@
 //!
 //! # Threads
 //!
-//! With one worker nothing is locked. With more, every row lies under one of 4096 sequence locks: a GET never sees a torn
+//! With one worker nothing is locked, unless other processes read rows (`shared`): then writers hold their rows' locks. With more, every row lies under one of 4096 sequence locks: a GET never sees a torn
 //! row, whole batches are not atomic. Growth of a hash index, CLEAR, SAVE and LOAD keep all workers out for their time.
 //!
 //! # Pins
@@ -26,6 +26,7 @@ mod persist;
 mod pins;
 mod rows;
 mod scatter;
+mod shared;
 #[cfg(test)]
 #[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests;
@@ -33,6 +34,7 @@ mod tests;
 pub use crate::options::HugePages;
 pub use arena::{MappedMemory, MemoryReport, RowMemory, RowSegment};
 pub use image::{StoreImage, TableImage};
+pub use shared::{Serving, SharedRows, Sight, Spot, View, Wanted};
 
 use super::routing::{HashMethod, Router};
 use super::store::{GetStats, GetTimes, RowRef, RowsIn, Store, TableShape};
@@ -86,6 +88,32 @@ pub struct StoreOptions {
     pub dense_bytes_max: u64,
     /// Where SAVE and LOAD have their files; None: both are refused.
     pub checkpoint_directory: Option<PathBuf>,
+    /// Whether rows that are found by key number lie where other processes of this host can read them. Not with
+    /// [`HugePages::On`].
+    pub shared: bool,
+}
+
+/// Where rows that others may read will lie. None: nobody may, or the memory cannot be had.
+fn share(options: &StoreOptions) -> Option<Arc<SharedRows>> {
+    if !options.shared || options.huge_pages == HugePages::On {
+        return None;
+    }
+    match SharedRows::new(options.huge_pages) {
+        Ok(shared) => {
+            numa::prefer(options.numa_id, shared.file().base(), shared.file().bytes());
+            Some(Arc::new(shared))
+        }
+        Err(error) => {
+            let shard = options.shard;
+            crate::event!(
+                crate::observe::Level::WARN,
+                crate::observe::events::ROWS_NOT_SHARED,
+                shard,
+                error = %error
+            );
+            None
+        }
+    }
 }
 
 /// What SAVE and LOAD do instead of the built-in files.
@@ -96,10 +124,11 @@ pub struct BuiltinStore {
     options: StoreOptions,
     router: Router,
     memory: Arc<dyn RowMemory>,
+    shared: Option<Arc<SharedRows>>,
     dense_bytes_max: u64,
     seed: u64,
     gate: Option<Gate>,
-    /// With one worker, used while that worker has pins.
+    /// With one worker, used while that worker has pins, or where other processes read.
     stripes: Stripes,
     pins: Pins,
     hook: Option<CommandHook>,
@@ -140,15 +169,17 @@ impl BuiltinStore {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed)
             .map_err(|error| Error::new(Status::OsError, format!("no random seed for the table's index: {error}")))?;
-        let shared = options.workers > 1;
+        let locked = options.workers > 1;
+        let shared = share(&options);
         let half = arena::physical_bytes() / 2;
         let store = BuiltinStore {
             router: Router::new(options.hash_method, options.num_shards),
             memory,
             dense_bytes_max: if options.dense_bytes_max == 0 { half } else { options.dense_bytes_max },
             seed: u64::from_le_bytes(seed),
-            gate: shared.then(|| Gate::new(options.workers)),
-            stripes: Stripes::new(),
+            gate: locked.then(|| Gate::new(options.workers)),
+            stripes: shared.as_ref().map_or_else(Stripes::new, SharedRows::stripes),
+            shared,
             pins: Pins::new(options.workers),
             hook: None,
             tables: Zeroed::new(TABLES_MAX, false)?,
@@ -183,7 +214,13 @@ impl BuiltinStore {
     /// What the rows' memory is made of, huge pages in particular.
     #[must_use]
     pub fn memory(&self) -> MemoryReport {
-        self.memory.report()
+        let mut report = self.memory.report();
+        if let Some(shared) = &self.shared {
+            let more = shared.report();
+            report.reserved_bytes += more.reserved_bytes;
+            report.used_bytes += more.used_bytes;
+        }
+        report
     }
 
     fn add_table(&self, tag: TableTag, spec: TableSpec) -> Result<()> {
@@ -191,14 +228,29 @@ impl BuiltinStore {
             router: self.router,
             shard: self.options.shard,
             memory: &self.memory,
+            shared: self.shared.as_ref(),
             dense_bytes_max: self.dense_bytes_max,
             seed: self.seed,
             huge_pages: self.options.huge_pages != HugePages::Off,
         };
         let table = Box::new(Table::new(tag, spec, &place)?);
+        self.show(tag, &table);
         // Release: pairs with `table`.
         self.tables[usize::from(tag.0)].store(Box::into_raw(table), Ordering::Release);
         Ok(())
+    }
+
+    /// Lets readers of other processes find a table under a tag, if they can read it.
+    fn show(&self, tag: TableTag, table: &Table) {
+        if let (Some(shared), Some(entry)) = (&self.shared, table.entry()) {
+            shared.publish(tag, &entry);
+        }
+    }
+
+    /// The rows that other processes can read.
+    #[must_use]
+    pub fn shared(&self) -> Option<&Arc<SharedRows>> {
+        self.shared.as_ref()
     }
 
     #[inline]
@@ -243,7 +295,7 @@ impl BuiltinStore {
         }
         table.check_owner(keys)?;
         let has_pins = self.pins.has(worker);
-        let stripes = (self.gate.is_some() || has_pins).then_some(&self.stripes);
+        let stripes = (self.gate.is_some() || has_pins || self.shared.is_some()).then_some(&self.stripes);
         let workers = self.options.workers as usize;
         for (part, keys) in keys.chunks(PART_KEYS).enumerate() {
             let mut inside = self.enter(worker)?;

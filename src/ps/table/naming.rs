@@ -61,6 +61,9 @@ impl BuiltinStore {
         if known.is_null() {
             // Release: pairs with `table`.
             place.store(table, Ordering::Release);
+            if let Ok(table) = self.table(other) {
+                self.show(other, table);
+            }
         }
         (known.is_null() || known == table).then_some(other)
     }

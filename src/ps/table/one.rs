@@ -3,7 +3,8 @@
 use super::arena::RowMemory;
 use super::index::{HashIndex, Presence, Zeroed, fetch_line, fetch_row};
 use super::optimizer::{make_fresh, state_bytes};
-use super::rows::{Rows, stride_of};
+use super::rows::{Rows, Spot, stride_of};
+use super::shared::{Entry, HUGE_BYTES, Index, SharedRows};
 use crate::error::{Error, Result, Status};
 use crate::ids::TableTag;
 use crate::ps::routing::{HashMethod, Router};
@@ -33,6 +34,8 @@ pub(super) struct Place<'a> {
     pub router: Router,
     pub shard: u32,
     pub memory: &'a Arc<dyn RowMemory>,
+    /// Where rows found by number lie, if clients may read them there.
+    pub shared: Option<&'a Arc<SharedRows>>,
     pub dense_bytes_max: u64,
     pub seed: u64,
     /// Whether large indexes ask for huge pages.
@@ -53,6 +56,10 @@ pub(super) struct Table {
     /// Number of the next row that is made for a key; also the lock of insertions.
     next_row: Mutex<u32>,
     first_free_row: u32,
+    /// Where the first piece of the rows lies, and the index of keys by number.
+    shared: Option<Arc<SharedRows>>,
+    /// Huge pages are to be asked for when a row there is made.
+    warms: bool,
 }
 
 // SAFETY: `hash` is replaced only by `grow` and `clear`, whose callers are alone in the store (gate, or a single
@@ -73,19 +80,39 @@ impl Table {
         let index_bytes = if direct { 0 } else { spec.num_embeddings.saturating_mul(4) };
         let dense = rows <= DENSE_ROWS_MAX && bytes.saturating_add(index_bytes) <= place.dense_bytes_max;
         let wanted = if dense { rows as u32 } else { 0 };
-        let (rows, dense_rows) = match Rows::new(place.memory, row_bytes, state_stride, wanted) {
-            // Tables before this one took the room: its rows come one by one then.
-            Err(error) if error.status == Status::ResourceLimit && wanted != 0 => {
-                (Rows::new(place.memory, row_bytes, state_stride, 0)?, 0)
+        let made = |memory: &dyn RowMemory, wanted| Rows::new(place.memory, memory, row_bytes, state_stride, wanted);
+        let lies_in = |rows: &SharedRows| {
+            // SAFETY: the table keeps what its rows lie in.
+            let keying = unsafe {
+                if direct {
+                    Keying::Direct(Presence::within(wanted, rows)?)
+                } else {
+                    Keying::Mapped(Zeroed::within(spec.num_embeddings as usize, rows)?)
+                }
+            };
+            Ok::<_, Box<Error>>((made(rows, wanted)?, keying))
+        };
+        // Where there is no room for all of it, none of it is shared.
+        let shared = place.shared.filter(|_| wanted != 0).and_then(|rows| Some((lies_in(rows).ok()?, rows)));
+        let (rows, dense_rows, keying, shared) = if let Some(((rows, keying), memory)) = shared {
+            (rows, wanted, Some(keying), Some(Arc::clone(memory)))
+        } else {
+            match made(&**place.memory, wanted) {
+                // Tables before this one took the room: its rows come one by one then.
+                Err(error) if error.status == Status::ResourceLimit && wanted != 0 => {
+                    (made(&**place.memory, 0)?, 0, None, None)
+                }
+                made => (made?, wanted, None, None),
             }
-            made => (made?, wanted),
         };
         let dense_keys = if dense_rows == 0 { 0 } else { spec.num_embeddings };
-        let keying = match (dense_keys, direct) {
-            (0, _) => Keying::Hashed,
-            (_, true) => Keying::Direct(Presence::new(dense_rows, place.huge_pages)?),
-            (_, false) => Keying::Mapped(Zeroed::new(dense_keys as usize, place.huge_pages)?),
+        let keying = match (keying, dense_keys, direct) {
+            (Some(keying), ..) => keying,
+            (None, 0, _) => Keying::Hashed,
+            (None, _, true) => Keying::Direct(Presence::new(dense_rows, place.huge_pages)?),
+            (None, _, false) => Keying::Mapped(Zeroed::new(dense_keys as usize, place.huge_pages)?),
         };
+        let warms = shared.is_some() && rows.dense().2 >= HUGE_BYTES;
         let first_free_row = if direct { dense_rows } else { 0 };
         Ok(Table {
             rows,
@@ -100,7 +127,35 @@ impl Table {
             hash: UnsafeCell::new(HashIndex::new(place.seed, place.huge_pages)),
             next_row: Mutex::new(first_free_row),
             first_free_row,
+            shared,
+            warms,
         })
+    }
+
+    /// What readers of other processes need to know of it, if they can read it.
+    pub fn entry(&self) -> Option<Entry> {
+        self.shared.as_ref()?;
+        let index = match &self.keying {
+            Keying::Direct(presence) => Index::Bits(presence.words().as_ptr()),
+            Keying::Mapped(numbers) => Index::Numbers(numbers.as_ptr()),
+            Keying::Hashed => return None,
+        };
+        let (rows, first_row, _) = self.rows.dense();
+        let (row_bytes, stride) = (u32::try_from(self.row_bytes).ok()?, u32::try_from(self.rows.stride()).ok()?);
+        Some(Entry { row_bytes, stride, keys: self.dense_keys, rows, first_row, index })
+    }
+
+    /// A row is about to be made: asks for huge pages where it and its state lie.
+    pub fn warm(&self, row: u32, spot: Spot) {
+        if self.warms
+            && row < self.rows.dense().0
+            && let Some(shared) = &self.shared
+        {
+            shared.warm(spot.row, self.row_bytes);
+            if self.state_bytes > 0 {
+                shared.warm(spot.state, self.state_bytes);
+            }
+        }
     }
 
     #[inline]
@@ -203,8 +258,10 @@ impl Table {
             ));
         }
         self.rows.ensure(row)?;
+        let spot = self.rows.spot(row);
+        self.warm(row, spot);
         // SAFETY: nobody knows this row before it is published below.
-        unsafe { make_fresh(self.rows.spot(row), &self.spec) };
+        unsafe { make_fresh(spot, &self.spec) };
         match &self.keying {
             Keying::Mapped(rows) if key < self.dense_keys => {
                 // Release: pairs with `find`.

@@ -44,13 +44,20 @@ pub(super) fn stride_of(row_bytes: usize) -> usize {
 }
 
 impl Rows {
-    pub fn new(memory: &Arc<dyn RowMemory>, row_bytes: usize, state_stride: usize, dense_rows: u32) -> Result<Rows> {
+    /// `dense`: where the dense piece comes from.
+    pub fn new(
+        memory: &Arc<dyn RowMemory>,
+        dense: &dyn RowMemory,
+        row_bytes: usize,
+        state_stride: usize,
+        dense_rows: u32,
+    ) -> Result<Rows> {
         let stride = stride_of(row_bytes);
         let (dense_base, dense_lkey) = if dense_rows == 0 {
             (null_mut(), 0)
         } else {
             let bytes = (dense_rows as usize).saturating_mul(stride + state_stride);
-            let segment = memory.allocate(bytes)?;
+            let segment = dense.allocate(bytes)?;
             (segment.base.as_ptr(), segment.lkey)
         };
         Ok(Rows {
@@ -99,6 +106,11 @@ impl Rows {
             row: base.wrapping_add(place * self.stride),
             state: base.wrapping_add(rows * self.stride + place * self.state_stride),
         }
+    }
+
+    /// How many rows lie in the first piece, where it begins, and its length with the states.
+    pub fn dense(&self) -> (u32, *const u8, usize) {
+        (self.dense_rows, self.dense_base, self.dense_rows as usize * (self.stride + self.state_stride))
     }
 
     /// Bytes from one row to the next.

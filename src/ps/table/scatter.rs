@@ -169,6 +169,7 @@ impl Scatter<'_> {
             // SAFETY: the row is ours while locked (or always, with one worker).
             unsafe {
                 if !presence.has(row) {
+                    self.table.warm(row, spot);
                     make_fresh(spot, &self.table.spec);
                 }
                 op.apply(spot, source, dim);

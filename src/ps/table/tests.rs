@@ -1,6 +1,7 @@
 //! The store against a model that does the documented arithmetic one element at a time.
 
 mod saved;
+mod shared;
 mod stress;
 
 use super::*;
@@ -18,6 +19,7 @@ fn options() -> StoreOptions {
         numa_id: None,
         dense_bytes_max: 0,
         checkpoint_directory: None,
+        shared: false,
     }
 }
 

@@ -62,10 +62,16 @@ enum Other {
 struct Case {
     name: &'static str,
     workload: Workload,
+    /// By a client that reads no rows by itself: every GET is a request.
+    asks: bool,
 }
 
 const fn case(name: &'static str, kind: Kind, rows: usize, row_bytes: usize, depth: usize) -> Case {
-    Case { name, workload: Workload { kind, rows, row_bytes, depth } }
+    Case { name, workload: Workload { kind, rows, row_bytes, depth }, asks: false }
+}
+
+const fn asked(name: &'static str, rows: usize, row_bytes: usize, depth: usize) -> Case {
+    Case { name, workload: Workload { kind: Kind::Get, rows, row_bytes, depth }, asks: true }
 }
 
 const CASES: &[Case] = &[
@@ -75,6 +81,10 @@ const CASES: &[Case] = &[
     case("get_32x512_d8", Kind::Get, 32, 512, 8),
     case("get_512x128_d1", Kind::Get, 512, 128, 1),
     case("get_512x128_d32", Kind::Get, 512, 128, 32),
+    asked("asked_1x64_d1", 1, 64, 1),
+    asked("asked_1x64_d32", 1, 64, 32),
+    asked("asked_32x512_d8", 32, 512, 8),
+    asked("asked_512x128_d1", 512, 128, 1),
     case("put_1x64_d1", Kind::Put, 1, 64, 1),
     case("put_1x64_d32", Kind::Put, 1, 64, 32),
     case("put_512x128_d1", Kind::Put, 512, 128, 1),
@@ -90,6 +100,9 @@ const TURN_BYTES: usize = 32 << 20;
 const TURN_REQUESTS: usize = 20_000;
 /// The same with many requests under way, of which so many take as long.
 const TURN_REQUESTS_DEEP: usize = 80_000;
+
+/// Rows that a workload of many touches before it is timed.
+const PASS_ROWS: usize = 1 << 19;
 
 /// One figure per round.
 #[derive(Default)]
@@ -204,12 +217,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let shard = Shard::start(changes(arguments, arguments.lanes), server_cpu)?;
         on_cpu(client_cpu, || {
             let client = shard.client()?;
+            let asking = shard.client_with(&[("shared-reads", "off")])?;
             let table = |name| Table::fill(&client, name, row_bytes, arguments.table_mib << 20);
             // What PUT writes is not what GET expects: it has a table of its own.
             let puts = cases().any(|case| case.workload.kind == Kind::Put);
             let written = if puts { Some(table("written")?) } else { None };
             let read = table("read")?;
-            let bench = Bench { shard: &shard, client: &client, read, written, clock: Clock::calibrate() };
+            read.find(&asking)?;
+            let clients = [&client, &asking];
+            let bench = Bench { shard: &shard, clients, read, written, clock: Clock::calibrate() };
             for _ in 0..arguments.rounds.max(1) {
                 bench.round(arguments, row_bytes, &mut yardsticks, &mut measured)?;
             }
@@ -244,7 +260,8 @@ fn have_memory(table_mib: u64) -> Result<()> {
 
 struct Bench<'a> {
     shard: &'a Shard,
-    client: &'a Client,
+    /// One that reads rows by itself where it can, and one that asks.
+    clients: [&'a Client; 2],
     read: Table,
     /// Where PUTs go, if there are any.
     written: Option<Table>,
@@ -271,11 +288,14 @@ impl Bench<'_> {
             self.shard.hold();
             yardsticks.turn(workload)?;
             self.shard.resume();
-            let mut run = Run::new(self.client, table, workload, self.clock);
+            let client = self.clients[usize::from(case.asks)];
+            let mut run = Run::new(client, table, workload, self.clock);
             let most = if workload.depth > 1 { TURN_REQUESTS_DEEP } else { TURN_REQUESTS };
             let usual = most.min(TURN_BYTES / (workload.rows * workload.row_bytes));
             let count = arguments.turn_requests.unwrap_or(usual);
-            run.chunk(count / 8)?;
+            // A yardstick that gathers begins with a pass over as many rows.
+            let pass = if workload.rows > 1 { PASS_ROWS / workload.rows } else { 0 };
+            run.chunk(pass.max(count / 8))?;
             let (latencies, rate) = run.chunk(count)?;
             let p50 = latencies.quantile(0.5) as f64;
             series.p50.0.push(p50);
@@ -361,13 +381,18 @@ fn collect(yardsticks: &[Measured; 6], measured: &[Measured], arguments: &Argume
         ("get_1x64_d32", "handoff"),
         ("get_32x512_d1", "gather"),
         ("get_512x128_d1", "gather"),
+        ("asked_1x64_d1", "pingpong"),
+        ("asked_1x64_d32", "handoff"),
+        ("asked_512x128_d1", "gather"),
     ] {
         ratio(&format!("{name}_to_{of}"), find(name).map_or(f64::NAN, |m| m.ratio.median()));
     }
     for (index, of) in ["pingpong_paused", "pingpong_two_lines"].iter().enumerate() {
-        ratio(&format!("get_1x64_d1_to_{of}"), find("get_1x64_d1").map_or(f64::NAN, |m| m.others[index].median()));
+        ratio(&format!("asked_1x64_d1_to_{of}"), find("asked_1x64_d1").map_or(f64::NAN, |m| m.others[index].median()));
     }
-    for (above, below) in [("put_1x64_d1", "get_1x64_d1"), ("update_1x64_d1", "put_1x64_d1")] {
+    for (above, below) in
+        [("put_1x64_d1", "get_1x64_d1"), ("put_1x64_d1", "asked_1x64_d1"), ("update_1x64_d1", "put_1x64_d1")]
+    {
         if let (Some(above_of), Some(below_of)) = (find(above), find(below)) {
             // Of the same round: the two are taken within a few tens of milliseconds.
             let pairs = above_of.p50.0.iter().zip(&below_of.p50.0).map(|(a, b)| a / b).collect();

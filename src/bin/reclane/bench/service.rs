@@ -68,7 +68,16 @@ impl Shard {
     /// # Errors
     /// As [`Client::open`].
     pub fn client(&self) -> Result<Client> {
-        Client::open(&settings(&self.changes, Side::Client)?)
+        self.client_with(&[])
+    }
+
+    /// The same with other options.
+    ///
+    /// # Errors
+    /// As [`Client::open`].
+    pub fn client_with(&self, changes: &[(&str, &str)]) -> Result<Client> {
+        let more = changes.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Client::open(&settings(&self.changes.iter().cloned().chain(more).collect(), Side::Client)?)
     }
 
     /// Takes it off its core, so that it does not disturb what else is measured.

@@ -5,10 +5,10 @@ use crate::sync::AtomicU32;
 use std::fs;
 
 /// A directory of its own for each test, gone afterwards.
-struct Directory(PathBuf);
+pub(super) struct Directory(PathBuf);
 
 impl Directory {
-    fn new() -> Directory {
+    pub(super) fn new() -> Directory {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("reclane-saved-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
@@ -16,7 +16,7 @@ impl Directory {
         Directory(path)
     }
 
-    fn options(&self) -> StoreOptions {
+    pub(super) fn options(&self) -> StoreOptions {
         StoreOptions { checkpoint_directory: Some(self.0.clone()), ..options() }
     }
 }

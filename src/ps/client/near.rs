@@ -1,0 +1,182 @@
+//! GETs that need no request: their rows lie in memory of the shard that is mapped here.
+//!
+//! Of one key the row is only found at first, and asked for from memory: it is read when somebody asks for it, and until
+//! then the caller can submit others, whose misses go on at the same time. Many keys overlap among themselves, and are
+//! read at once. Where reading fails the request is sent, as if it had never been tried.
+
+use super::record::{Near, Record, Stage};
+use super::tally::fault;
+use super::{Plan, PsClient};
+use crate::error::{Error, Status};
+use crate::fabric::Fabric;
+use crate::ps::table::{Sight, View, Wanted};
+use crate::rpc::{Channel, Held, MappedRows};
+use crate::time::now;
+use crate::wire::{INLINE_BYTES, Op};
+
+/// The shard's rows, if they are mapped here.
+#[inline(always)]
+fn view<F: Fabric>(channel: &Channel<F, Record>, held: Held) -> Option<View> {
+    let MappedRows { base, bytes, .. } = channel.rows(held)?;
+    // SAFETY: mapped as long as the slot is held, and longer than any use of the view.
+    unsafe { View::new(base.as_ptr(), bytes) }
+}
+
+/// What is known of a table: looked up once for each slot, table and connection.
+#[inline(always)]
+fn sight<F: Fabric>(
+    channel: &Channel<F, Record>,
+    held: Held,
+    view: View,
+    plan: &Plan<'_>,
+    near: &mut Near,
+) -> Option<Sight> {
+    let connection = channel.rows(held)?.connection;
+    if let Some((over, table, sight)) = &near.sight
+        && *over == connection
+        && *table == plan.table
+    {
+        return Some(*sight);
+    }
+    let found = view.sight(plan.table, plan.row_bytes)?;
+    near.sight = Some((connection, plan.table, found));
+    Some(found)
+}
+
+/// Where the rows of a request go.
+#[inline(always)]
+fn landing<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mut Record) -> *mut u8 {
+    if record.rows != 0 {
+        core::ptr::with_exposed_provenance_mut(record.rows)
+    } else if record.total as usize <= INLINE_BYTES {
+        record.inline.as_mut_ptr().cast()
+    } else {
+        channel.response(held, record.total).cast_mut()
+    }
+}
+
+impl<F: Fabric> PsClient<F> {
+    /// Takes a GET on, if its rows lie where this side can read them. False: it is to be sent.
+    ///
+    /// # Safety
+    /// `record` is that of the held slot, begun; its `rows`, unless 0, are valid for the whole answer until the request is
+    /// done.
+    #[inline(never)]
+    pub(super) unsafe fn reads_by_itself(
+        &self,
+        channel: &Channel<F, Record>,
+        held: Held,
+        plan: &Plan<'_>,
+        record: &mut Record,
+        timed: bool,
+    ) -> bool {
+        let Some(view) = view(channel, held) else { return false };
+        let (router, shard) = (&self.router, channel.shard());
+        let (table, keys, row_bytes) = (plan.table, plan.keys, plan.row_bytes);
+        if let ([key], false) = (keys, timed) {
+            let near = &mut record.near;
+            let mut found = || {
+                let epoch = view.epoch()?;
+                Some((epoch, sight(channel, held, view, plan, near)?.spot(router, shard, *key, row_bytes)?))
+            };
+            let Some((epoch, spot)) = found() else { return false };
+            (record.near.table, record.near.key) = (table, *key);
+            (record.near.epoch, record.near.spot) = (epoch, spot);
+            record.stage = Stage::Unread;
+            return true;
+        }
+        let out = landing(channel, held, record);
+        // SAFETY: `out` is the caller's memory, or the slot's own, which nobody else writes before the request is sent.
+        if !unsafe { view.read(&Wanted { router, shard, table, keys, row_bytes, out, positions: None }) } {
+            return false;
+        }
+        record.stage = Stage::Done;
+        if timed {
+            record.sent();
+            record.stage = Stage::Done;
+        }
+        self.count_read(shard, held, record);
+        if timed {
+            self.count_timed(channel, held, record, now());
+        }
+        true
+    }
+
+    /// Brings the rows of a part of a batch to their positions in `rows`, if this side can read them. False: the part is to
+    /// be sent.
+    ///
+    /// # Safety
+    /// The slot is held; `rows` is valid for writes of a row at each of the positions, which are as many as keys.
+    #[inline(never)]
+    pub(super) unsafe fn reads_part(
+        &self,
+        channel: &Channel<F, Record>,
+        held: Held,
+        plan: &Plan<'_>,
+        positions: &[u32],
+        rows: *mut u8,
+    ) -> bool {
+        let Some(view) = view(channel, held) else { return false };
+        // SAFETY: the record is the holder's.
+        let record = unsafe { &mut *channel.record(held) };
+        if record.is_unusual {
+            // The usual way knows what to do about it.
+            return false;
+        }
+        let wanted = Wanted {
+            router: &self.router,
+            shard: channel.shard(),
+            table: plan.table,
+            keys: plan.keys,
+            row_bytes: plan.row_bytes,
+            out: rows,
+            positions: Some(positions),
+        };
+        // SAFETY: the caller's promise.
+        if !unsafe { view.read(&wanted) } {
+            return false;
+        }
+        record.begin(plan, plan.keys.len() * plan.row_bytes);
+        record.stage = Stage::Done;
+        self.count_read(channel.shard(), held, record);
+        true
+    }
+
+    /// Reads the row of a request that is unread. False: it could not be.
+    #[inline(never)]
+    pub(super) fn read_now(&self, channel: &Channel<F, Record>, held: Held, record: &mut Record) -> bool {
+        let Some(view) = view(channel, held) else { return false };
+        let (out, row_bytes) = (landing(channel, held, record), record.row_bytes as usize);
+        // SAFETY: the file stays mapped as long as the slot is held; `out` is the caller's memory, or the slot's own.
+        if !(unsafe { record.near.spot.read(out, row_bytes) } && view.holds(record.near.epoch)) {
+            return false;
+        }
+        record.stage = Stage::Done;
+        self.count_read(channel.shard(), held, record);
+        true
+    }
+
+    /// Sends a request that is unread and could not be read; true when that fails, and so the request.
+    #[cold]
+    pub(super) fn ask_late(&self, channel: &Channel<F, Record>, held: Held, record: &mut Record) -> bool {
+        let (keys, table) = ([record.near.key], record.near.table);
+        let plan = Plan { op: Op::Get, table, keys: &keys, row_bytes: record.row_bytes as usize, part_keys: 1 };
+        let rows = core::ptr::with_exposed_provenance_mut::<f32>(record.rows);
+        record.stage = Stage::Waiting;
+        // SAFETY: the slot is held, and what submit was promised of `rows` holds until the request is done.
+        let sent = unsafe {
+            match self.compose_get::<F::Region>(channel, held, &plan, (rows, None), record) {
+                Some((header, landing)) => channel.send(held, header, landing),
+                None => Err(Error::new(Status::Bug, "one row of more than 4 GiB")),
+            }
+        };
+        sent.map_or_else(
+            |error| {
+                self.count_fault(channel.shard(), fault::FAILED);
+                record.fail(error);
+                true
+            },
+            |()| false,
+        )
+    }
+}

@@ -1,0 +1,245 @@
+//! The serving side: a shard's rows in a file, and its directory.
+
+use super::super::arena::{MemoryReport, RowMemory, RowSegment, physical_bytes};
+use super::super::index::Zeroed;
+use super::super::locks::Stripes;
+use super::{
+    BASE_AT, DIRECT, ENTRIES_AT, ENTRY_BYTES, EPOCH_AT, HUGE_BYTES, HugePages, MAGIC, MAGIC_AT, MAPPED, OWNER_AT,
+    OWNER_BYTES_MAX, ROWS_AT, STRIPES_AT, word,
+};
+use crate::error::{Error, Result, Status};
+use crate::fabric::SharedFile;
+use crate::ids::TableTag;
+use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
+use core::ptr::NonNull;
+
+const PAGE_BYTES: usize = 4096;
+/// A smaller file is not worth it.
+const FILE_BYTES_MIN: usize = 64 << 20;
+/// `madvise`: make a huge page of what is there, whatever the system's setting for files in memory is. Linux 6.1.
+const MADV_COLLAPSE: libc::c_int = 25;
+
+/// How the keys of a published table find their rows.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ps::table) enum Index {
+    /// Bits, from this address on.
+    Bits(*const AtomicU64),
+    /// Numbers, from this address on.
+    Numbers(*const AtomicU32),
+}
+
+/// A table's entry.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ps::table) struct Entry {
+    pub row_bytes: u32,
+    pub stride: u32,
+    pub keys: u64,
+    pub rows: u32,
+    pub first_row: *const u8,
+    pub index: Index,
+}
+
+/// The file. Rows are taken from it and never given back before it is dropped. Threads: any.
+pub struct SharedRows {
+    file: SharedFile,
+    /// Huge pages are asked for, as long as the kernel has them for this.
+    huge: AtomicBool,
+    /// Offset of the first byte that nobody has.
+    next: Mutex<usize>,
+    /// A bit for each huge page that was asked for.
+    asked: Zeroed<AtomicU64>,
+}
+
+impl core::fmt::Debug for SharedRows {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("SharedRows").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+/// The epoch is odd as long as this lives.
+pub(in crate::ps::table) struct Changing<'a>(&'a AtomicU64);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the reader's Acquire: whoever sees it even sees what was changed.
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// The file is served as long as this lives, by the thread that made it.
+#[derive(Debug)]
+pub struct Serving {
+    rows: Arc<SharedRows>,
+    /// A mutex is given back by the thread that took it.
+    _here: core::marker::PhantomData<*const ()>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // SAFETY: this thread took it in `serve`.
+        unsafe { libc::pthread_mutex_unlock(self.rows.owner()) };
+    }
+}
+
+impl SharedRows {
+    /// A file of as much address space as this machine has memory, or less if the process may not have as much.
+    ///
+    /// # Errors
+    /// `OsError` or `ResourceLimit` when not even 64 MiB can be had.
+    pub fn new(huge_pages: HugePages) -> Result<SharedRows> {
+        let physical = usize::try_from(physical_bytes()).unwrap_or(1 << 40);
+        let mut bytes = ROWS_AT + physical.next_multiple_of(HUGE_BYTES);
+        let file = loop {
+            match SharedFile::new(bytes) {
+                Ok(file) => break file,
+                Err(error) if bytes / 2 < FILE_BYTES_MIN => return Err(error),
+                Err(_) => bytes = (bytes / 2).next_multiple_of(HUGE_BYTES),
+            }
+        };
+        let asked = Zeroed::new((file.bytes() / HUGE_BYTES).div_ceil(64), false)?;
+        let huge = AtomicBool::new(huge_pages != HugePages::Off);
+        let rows = SharedRows { file, huge, next: Mutex::new(ROWS_AT), asked };
+        rows.word(BASE_AT).store(rows.file.base().as_ptr() as u64, Ordering::Relaxed);
+        // Release: pairs with the reader's Acquire.
+        rows.word(MAGIC_AT).store(MAGIC, Ordering::Release);
+        Ok(rows)
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &SharedFile {
+        &self.file
+    }
+
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        debug_assert!(offset < self.file.bytes());
+        // SAFETY: every offset used here lies in the file.
+        unsafe { self.file.base().add(offset) }
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: a word of the directory, aligned, that lives as long as the file and is only used as an atomic.
+        unsafe { self.at(offset).cast().as_ref() }
+    }
+
+    fn owner(&self) -> *mut libc::pthread_mutex_t {
+        self.at(OWNER_AT).cast().as_ptr()
+    }
+
+    /// The locks of the rows in it.
+    pub(in crate::ps::table) fn stripes(self: &Arc<Self>) -> Stripes {
+        // SAFETY: zeros at first, aligned, in the file that the stripes keep.
+        unsafe { Stripes::within(self.at(STRIPES_AT).cast(), Arc::clone(self)) }
+    }
+
+    /// All rows may change until what this returns is dropped. One at a time.
+    pub(in crate::ps::table) fn change_all(&self) -> Changing<'_> {
+        let epoch = self.word(EPOCH_AT);
+        epoch.fetch_add(1, Ordering::Relaxed);
+        // Release: pairs with the reader's Acquire fence: if it saw any byte of the change, it sees the odd epoch, or a
+        // later one.
+        fence(Ordering::Release);
+        Changing(epoch)
+    }
+
+    /// Lets readers find a table. A table is published once for each of its tags.
+    pub(in crate::ps::table) fn publish(&self, tag: TableTag, entry: &Entry) {
+        let at = ENTRIES_AT + usize::from(tag.0) * ENTRY_BYTES;
+        let set = |place: usize, value: u64| self.word(at + place * 8).store(value, Ordering::Relaxed);
+        let offset = |address: *const u8| (address.addr() - self.file.base().addr().get()) as u64;
+        let (keying, index) = match entry.index {
+            Index::Bits(bits) => (DIRECT, offset(bits.cast())),
+            Index::Numbers(numbers) => (MAPPED, offset(numbers.cast())),
+        };
+        set(word::ROW, u64::from(entry.row_bytes) | u64::from(entry.stride) << 32);
+        set(word::KEYS, entry.keys);
+        set(word::ROWS, u64::from(entry.rows));
+        set(word::ROWS_AT, offset(entry.first_row));
+        set(word::INDEX_AT, index);
+        // Release: pairs with the reader's Acquire.
+        self.word(at + word::KEYING * 8).store(keying, Ordering::Release);
+    }
+
+    /// Says that the calling thread serves the file, until what this returns is dropped, or the thread ends. None: the
+    /// system has no such mutex, or another thread serves it.
+    #[must_use]
+    pub fn serve(self: &Arc<Self>) -> Option<Serving> {
+        const { assert!(size_of::<libc::pthread_mutex_t>() <= OWNER_BYTES_MAX) };
+        let owner = self.owner();
+        if self.owner_word().load(Ordering::Relaxed) & !libc::FUTEX_WAITERS != 0 {
+            return None;
+        }
+        let mut kind = core::mem::MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
+        // SAFETY: `kind` is made before it is used; nobody holds the mutex, and it lies in memory that outlives the guard.
+        let taken = unsafe {
+            libc::pthread_mutexattr_init(kind.as_mut_ptr()) == 0
+                && libc::pthread_mutexattr_setpshared(kind.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED) == 0
+                && libc::pthread_mutexattr_setrobust(kind.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST) == 0
+                && libc::pthread_mutex_init(owner, kind.as_ptr()) == 0
+                && libc::pthread_mutex_trylock(owner) == 0
+        };
+        let serving = taken.then(|| Serving { rows: Arc::clone(self), _here: core::marker::PhantomData });
+        // That the kernel's word comes first is the C library's choice, not its promise.
+        // SAFETY: no preconditions.
+        let me = unsafe { libc::syscall(libc::SYS_gettid) };
+        let held = i64::from(self.owner_word().load(Ordering::Relaxed) & libc::FUTEX_TID_MASK);
+        serving.filter(|_| held == me)
+    }
+
+    fn owner_word(&self) -> &AtomicU32 {
+        // SAFETY: the mutex's first word, aligned, that lives as long as the file; the C library uses it as an atomic.
+        unsafe { self.at(OWNER_AT).cast().as_ref() }
+    }
+
+    /// Asks for huge pages where these bytes lie, as they are about to be touched for the first time. They belong to a
+    /// segment of at least one.
+    pub(in crate::ps::table) fn warm(&self, address: *const u8, bytes: usize) {
+        let first = (address.addr() - self.file.base().addr().get()) / HUGE_BYTES;
+        let last = (address.addr() + bytes.max(1) - 1 - self.file.base().addr().get()) / HUGE_BYTES;
+        for page in first..=last {
+            let (word, bit) = (&self.asked[page / 64], 1_u64 << (page % 64));
+            if word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+                self.collapse(page);
+            }
+        }
+    }
+
+    #[cold]
+    fn collapse(&self, page: usize) {
+        if !self.huge.load(Ordering::Relaxed) {
+            return;
+        }
+        let place = self.at(page * HUGE_BYTES).as_ptr();
+        // SAFETY: a page of our own file; no advice changes what is in it. Where nothing was touched yet there is nothing
+        // to collapse, and the kernel refuses.
+        let refused = unsafe {
+            core::ptr::read_volatile(place);
+            libc::madvise(place.cast(), HUGE_BYTES, MADV_COLLAPSE) != 0
+        };
+        if refused && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
+            // This kernel does not know it: small pages it is.
+            self.huge.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+impl RowMemory for SharedRows {
+    fn allocate(&self, bytes: usize) -> Result<RowSegment> {
+        let unit = if bytes >= HUGE_BYTES { HUGE_BYTES } else { PAGE_BYTES };
+        let mut next = lock(&self.next);
+        let start = next.next_multiple_of(unit);
+        let end = bytes.max(1).checked_next_multiple_of(unit).and_then(|rounded| start.checked_add(rounded));
+        let Some(end) = end.filter(|end| *end <= self.file.bytes()) else {
+            let left = self.file.bytes() - *next;
+            let message = format!("{bytes} bytes of rows do not fit: {left} of {} bytes are left", self.file.bytes());
+            return Err(Error::new(Status::ResourceLimit, message));
+        };
+        *next = end;
+        Ok(RowSegment { base: self.at(start), bytes: end - start, lkey: 0 })
+    }
+
+    fn report(&self) -> MemoryReport {
+        let used_bytes = (*lock(&self.next) - ROWS_AT) as u64;
+        MemoryReport { reserved_bytes: self.file.bytes() as u64, used_bytes, hugetlb_bytes: 0, advised_bytes: 0 }
+    }
+}

@@ -1,0 +1,71 @@
+//! Rows that clients on the same host read where they lie, without a request.
+//!
+//! Tables whose rows are found by key number lie in one file in memory, which clients map and cannot write. The file
+//! begins with a directory: who serves it, an epoch, the sequence locks of all rows, and an entry for each table.
+//!
+//! # Why a row that was read so is right
+//!
+//! - **Whole.** Every writer holds the lock of the row's stripe, as with several workers; a reader that saw a writer's
+//!   bytes sees the lock taken, or a later version, and reads again. What touches all rows at once (CLEAR, LOAD) makes the
+//!   epoch odd before and even after: a reader whose epoch was odd, or has changed, has read nothing.
+//! - **Recent.** A write is answered after its rows were written, so whoever was told of it, or has it from somebody who
+//!   was, finds it here.
+//! - **Of the shard that serves.** The thread that serves the file holds a robust mutex in it. The kernel marks that when
+//!   the thread ends, before anybody else can hear that the process is gone and another one take its place. A reader looks
+//!   after it has read: if nobody holds the mutex then, it has read nothing.
+//!
+//! A reader waits for nobody: whatever keeps it from reading at once sends it the way of a request, which knows how to
+//! wait, to fail, and to be sent again. It trusts nothing in the file: every place is checked against the file's length,
+//! and the file cannot become shorter.
+
+mod host;
+mod view;
+
+pub(super) use host::{Entry, Index};
+pub use host::{Serving, SharedRows};
+pub use view::{Sight, Spot, View, Wanted};
+
+use super::locks::STRIPES;
+use super::{HugePages, TABLES_MAX};
+
+/// Bytes of a huge page on x86-64 and on arm64 with 4 KiB base pages.
+pub(super) const HUGE_BYTES: usize = 2 << 20;
+
+/// What the file begins with, so that nothing else is taken for it; says which arrangement this is.
+const MAGIC: u64 = u64::from_le_bytes(*b"RLROWS01");
+
+/// The mutex; its first word is the kernel's: who holds it, and whether he died.
+const OWNER_AT: usize = 0;
+const OWNER_BYTES_MAX: usize = 64;
+const MAGIC_AT: usize = 64;
+/// The file's address in the serving process: stripes go by it.
+const BASE_AT: usize = 72;
+/// Odd while all rows may change.
+const EPOCH_AT: usize = 128;
+const STRIPES_AT: usize = 4096;
+/// A line for each tag.
+const ENTRIES_AT: usize = STRIPES_AT + STRIPES * 8;
+const ENTRY_BYTES: usize = 64;
+/// Where rows begin.
+const ROWS_AT: usize = (ENTRIES_AT + TABLES_MAX * ENTRY_BYTES).next_multiple_of(HUGE_BYTES);
+
+/// Words of a table's entry. The first is written last.
+mod word {
+    /// 0 none, or how keys find rows.
+    pub const KEYING: usize = 0;
+    /// Bytes of a row, and from one row to the next in the upper half.
+    pub const ROW: usize = 1;
+    /// Keys below this are found by number.
+    pub const KEYS: usize = 2;
+    /// Rows of the piece.
+    pub const ROWS: usize = 3;
+    /// Where the piece begins in the file.
+    pub const ROWS_AT: usize = 4;
+    /// Where the index begins: a bit for each row, or a number for each key.
+    pub const INDEX_AT: usize = 5;
+}
+
+/// Keys are row numbers within the shard; the index says which rows are there.
+const DIRECT: u64 = 1;
+/// The index has row plus one for each key; 0: none.
+const MAPPED: u64 = 2;
