@@ -1,5 +1,6 @@
 /* Opening and closing, many times: no descriptor, no thread and no memory stays behind. C99 with POSIX.
- * Usage: cycles [COUNT]; below 200 the memory is not judged (valgrind does that). */
+ * Usage: cycles [COUNT]; below 200, and under a sanitizer, which keeps what was freed for a while, the memory is not
+ * judged by its size (valgrind and the sanitizer name what leaks). */
 #include <dirent.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -7,6 +8,17 @@
 #include "cluster.h"
 
 #define DIM 4
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SIZE_TELLS 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SIZE_TELLS 0
+#endif
+#endif
+#ifndef SIZE_TELLS
+#define SIZE_TELLS 1
+#endif
 
 static int entries(const char* path) {
     int count = 0;
@@ -107,7 +119,7 @@ int main(int argc, char** argv) {
     CHECK(files_now <= files);
     CHECK(threads_now <= threads);
     /* One cycle that kept one page each would show as 4000 KiB. */
-    if (cycles >= 200)
+    if (cycles >= 200 && SIZE_TELLS)
         CHECK(memory_now - memory < 3000);
     cluster_close(&all);
     return check_end();
