@@ -183,8 +183,8 @@ option_table! {
     /// copies whatever clients ask for.
     get_response_mode: GetResponseMode = Spec::choice("rdma-get-response-mode", "auto", GetResponseMode::WORDS)
         .environment(&["RECSTORE_RDMA_GET_RESPONSE_MODE"]);
-    /// Whether GETs of the built-in table read the rows in the shard's memory, without a request. `auto`: on `shm`, from
-    /// tables whose keys are numbers below `num_embeddings`, unless huge-pages is `on`; everything else goes by request.
+    /// Whether GETs of the built-in table read the rows in the shard's memory, without a request. `auto`: on `shm`, unless
+    /// huge-pages is `on`; what cannot be read at once goes by request.
     /// Rows are whole and never older than what was answered; the shard counts no such GET. `off` at either end: never.
     shared_reads: SharedReads = Spec::choice("shared-reads", "auto", SharedReads::WORDS);
     /// Version of the PUT protocol; only 2 is left.

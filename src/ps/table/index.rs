@@ -1,6 +1,7 @@
 //! From keys to row numbers.
 
 use super::arena::RowMemory;
+use super::shared::More;
 use crate::error::{Error, Result, Status};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use core::ops::Deref;
@@ -211,6 +212,16 @@ pub(super) struct Slot {
     row: AtomicU32,
 }
 
+impl Slot {
+    /// Row number plus one, 0: free; and whose row it is.
+    #[inline(always)]
+    pub fn look(&self) -> (u32, u64) {
+        // Acquire: pairs with `insert`: the key in this slot and the row's first contents are there.
+        let row = self.row.load(Ordering::Acquire);
+        (row, self.key.load(Ordering::Relaxed))
+    }
+}
+
 /// Open addressing with linear probing. Lookups run beside one insertion; growth and clearing need the table alone.
 pub(super) struct HashIndex {
     slots: Zeroed<Slot>,
@@ -219,21 +230,43 @@ pub(super) struct HashIndex {
     taken: AtomicU32,
     /// Makes the order of slots unforeseeable, so that nobody can choose keys that collide.
     seed: u64,
+    /// Where the slots lie and are told of, if other processes read them.
+    shared: Option<More>,
 }
 
 const SLOTS_MIN: usize = 64;
 
+/// Where the search for a key begins, of so many slots less one.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation)] // masked
+pub(super) fn home(key: u64, seed: u64, mask: usize) -> usize {
+    let mixed = (key ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(seed | 1);
+    // The upper half is the better mixed one.
+    (mixed >> 32) as usize & mask
+}
+
 impl HashIndex {
-    pub fn new(seed: u64, huge_pages: bool) -> HashIndex {
-        HashIndex { slots: Zeroed::empty(), huge_pages, taken: AtomicU32::new(0), seed }
+    pub fn new(seed: u64, huge_pages: bool, shared: Option<More>) -> HashIndex {
+        HashIndex { slots: Zeroed::empty(), huge_pages, taken: AtomicU32::new(0), seed, shared }
     }
 
     #[inline]
     fn home(&self, key: u64) -> usize {
-        let mixed = (key ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(self.seed | 1);
-        // The upper half is the better mixed one.
-        (mixed >> 32) as usize & (self.slots.len() - 1)
+        home(key, self.seed, self.slots.len() - 1)
+    }
+
+    /// Slots in the file that others read, or in memory of this process where that is full.
+    fn slots_of(&self, len: usize) -> Result<Zeroed<Slot>> {
+        if let Some(shared) = &self.shared {
+            // SAFETY: the file outlives the slots: `shared` keeps it.
+            if let Ok(slots) = unsafe { Zeroed::<Slot>::within(len, &**shared.rows()) } {
+                // All of it is touched at once.
+                shared.rows().warm(slots.as_ptr().cast(), size_of_val::<[Slot]>(&slots));
+                return Ok(slots);
+            }
+        }
+        Zeroed::new(len, self.huge_pages)
     }
 
     #[inline]
@@ -252,16 +285,11 @@ impl HashIndex {
         let mask = self.slots.len() - 1;
         let mut at = self.home(key);
         loop {
-            let slot = &self.slots[at];
-            // Acquire: pairs with `insert`: the key in this slot and the row's first contents are there.
-            let row = slot.row.load(Ordering::Acquire);
-            if row == 0 {
-                return None;
+            match self.slots[at].look() {
+                (0, _) => return None,
+                (row, found) if found == key => return Some(row - 1),
+                _ => at = (at + 1) & mask,
             }
-            if slot.key.load(Ordering::Relaxed) == key {
-                return Some(row - 1);
-            }
-            at = (at + 1) & mask;
         }
     }
 
@@ -281,12 +309,17 @@ impl HashIndex {
         if len <= self.slots.len() {
             return Ok(());
         }
-        let old = core::mem::replace(&mut self.slots, Zeroed::new(len, self.huge_pages)?);
+        let larger = self.slots_of(len)?;
+        let old = core::mem::replace(&mut self.slots, larger);
         for slot in old.iter() {
             let row = slot.row.load(Ordering::Relaxed);
             if row != 0 {
                 self.place(slot.key.load(Ordering::Relaxed), row);
             }
+        }
+        if let Some(shared) = &self.shared {
+            shared.slots(self.slots.as_ptr().cast(), len, self.seed);
+            shared.rows().give_back(old.as_ptr().cast(), size_of_val(&*old));
         }
         Ok(())
     }

@@ -316,6 +316,7 @@ impl BuiltinStore {
     #[cold]
     fn grow(&self, table: &Table, keys: usize) -> Result<()> {
         let _alone = self.gate.as_ref().map(Gate::enter_alone);
+        let _changing = self.shared.as_ref().map(|shared| shared.change_all());
         // SAFETY: everybody else is outside, or this is the only worker.
         unsafe { table.grow(keys, self.options.workers as usize) }
     }

@@ -3,8 +3,8 @@
 use super::arena::RowMemory;
 use super::index::{HashIndex, Presence, Zeroed, fetch_line, fetch_row};
 use super::optimizer::{make_fresh, state_bytes};
-use super::rows::{Rows, Spot, stride_of};
-use super::shared::{Entry, HUGE_BYTES, Index, SharedRows};
+use super::rows::{Rows, Spot, first_shift, stride_of};
+use super::shared::{Entry, Index, More, SharedRows};
 use crate::error::{Error, Result, Status};
 use crate::ids::TableTag;
 use crate::ps::routing::{HashMethod, Router};
@@ -56,10 +56,8 @@ pub(super) struct Table {
     /// Number of the next row that is made for a key; also the lock of insertions.
     next_row: Mutex<u32>,
     first_free_row: u32,
-    /// Where the first piece of the rows lies, and the index of keys by number.
-    shared: Option<Arc<SharedRows>>,
-    /// Huge pages are to be asked for when a row there is made.
-    warms: bool,
+    /// Where all of it lies, and what is told of it.
+    shared: Option<More>,
 }
 
 // SAFETY: `hash` is replaced only by `grow` and `clear`, whose callers are alone in the store (gate, or a single
@@ -84,7 +82,9 @@ impl Table {
         let lies_in = |rows: &SharedRows| {
             // SAFETY: the table keeps what its rows lie in.
             let keying = unsafe {
-                if direct {
+                if wanted == 0 {
+                    Keying::Hashed
+                } else if direct {
                     Keying::Direct(Presence::within(wanted, rows)?)
                 } else {
                     Keying::Mapped(Zeroed::within(spec.num_embeddings as usize, rows)?)
@@ -93,9 +93,13 @@ impl Table {
             Ok::<_, Box<Error>>((made(rows, wanted)?, keying))
         };
         // Where there is no room for all of it, none of it is shared.
-        let shared = place.shared.filter(|_| wanted != 0).and_then(|rows| Some((lies_in(rows).ok()?, rows)));
-        let (rows, dense_rows, keying, shared) = if let Some(((rows, keying), memory)) = shared {
-            (rows, wanted, Some(keying), Some(Arc::clone(memory)))
+        let shared = place.shared.and_then(|rows| {
+            let more = rows.more(first_shift(stride_of(row_bytes))).ok()?;
+            Some((lies_in(rows).ok()?, more))
+        });
+        let (rows, dense_rows, keying, shared) = if let Some(((mut rows, keying), more)) = shared {
+            rows.share(more.clone());
+            (rows, wanted, Some(keying), Some(more))
         } else {
             match made(&**place.memory, wanted) {
                 // Tables before this one took the room: its rows come one by one then.
@@ -112,7 +116,6 @@ impl Table {
             (None, _, true) => Keying::Direct(Presence::new(dense_rows, place.huge_pages)?),
             (None, _, false) => Keying::Mapped(Zeroed::new(dense_keys as usize, place.huge_pages)?),
         };
-        let warms = shared.is_some() && rows.dense().2 >= HUGE_BYTES;
         let first_free_row = if direct { dense_rows } else { 0 };
         Ok(Table {
             rows,
@@ -124,37 +127,35 @@ impl Table {
             shard: place.shard,
             dense_keys,
             keying,
-            hash: UnsafeCell::new(HashIndex::new(place.seed, place.huge_pages)),
+            hash: UnsafeCell::new(HashIndex::new(place.seed, place.huge_pages, shared.clone())),
             next_row: Mutex::new(first_free_row),
             first_free_row,
             shared,
-            warms,
         })
     }
 
     /// What readers of other processes need to know of it, if they can read it.
     pub fn entry(&self) -> Option<Entry> {
-        self.shared.as_ref()?;
+        let more = self.shared.clone()?;
         let index = match &self.keying {
             Keying::Direct(presence) => Index::Bits(presence.words().as_ptr()),
             Keying::Mapped(numbers) => Index::Numbers(numbers.as_ptr()),
-            Keying::Hashed => return None,
+            Keying::Hashed => Index::Nothing,
         };
         let (rows, first_row, _) = self.rows.dense();
         let (row_bytes, stride) = (u32::try_from(self.row_bytes).ok()?, u32::try_from(self.rows.stride()).ok()?);
-        Some(Entry { row_bytes, stride, keys: self.dense_keys, rows, first_row, index })
+        Some(Entry { row_bytes, stride, keys: self.dense_keys, rows, first_row, index, more })
     }
 
     /// A row is about to be made: asks for huge pages where it and its state lie.
     pub fn warm(&self, row: u32, spot: Spot) {
-        if self.warms
+        let Some(shared) = &self.shared else { return };
+        shared.rows().warm(spot.row, self.row_bytes);
+        shared.rows().warm(spot.state, self.state_bytes);
+        if let Keying::Direct(presence) = &self.keying
             && row < self.rows.dense().0
-            && let Some(shared) = &self.shared
         {
-            shared.warm(spot.row, self.row_bytes);
-            if self.state_bytes > 0 {
-                shared.warm(spot.state, self.state_bytes);
-            }
+            shared.rows().warm(core::ptr::from_ref(&presence.words()[row as usize / 64]).cast(), 8);
         }
     }
 
@@ -264,6 +265,9 @@ impl Table {
         unsafe { make_fresh(spot, &self.spec) };
         match &self.keying {
             Keying::Mapped(rows) if key < self.dense_keys => {
+                if let Some(shared) = &self.shared {
+                    shared.rows().warm(core::ptr::from_ref(&rows[key as usize]).cast(), 4);
+                }
                 // Release: pairs with `find`.
                 rows[key as usize].store(row + 1, Ordering::Release);
             }

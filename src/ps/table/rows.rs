@@ -1,13 +1,14 @@
 //! From row numbers to addresses. A row, once it has an address, keeps it.
 
 use super::arena::RowMemory;
+use super::shared::More;
 use crate::error::{Error, Result, Status};
 use crate::sync::{Arc, AtomicPtr, AtomicU32, Ordering};
 use core::ptr::{NonNull, null_mut};
 
 /// Bytes of the first growing chunk; each further one has twice the rows of the one before.
 const FIRST_CHUNK_BYTES: usize = 64 << 10;
-const CHUNKS: usize = 32;
+pub(super) const CHUNKS: usize = 32;
 
 /// Where a row and its optimizer state are.
 #[derive(Clone, Copy)]
@@ -20,6 +21,8 @@ pub(super) struct Spot {
 /// optimizer's state of the same rows behind them, so that a GET touches rows only.
 pub(super) struct Rows {
     memory: Arc<dyn RowMemory>,
+    /// Where chunks lie and are told of, if other processes read them.
+    shared: Option<More>,
     /// Bytes from a row to the next: row bytes rounded up so that no row crosses more cache lines than it must.
     stride: usize,
     /// Bytes from one row's state to the next; 0 when the optimizer has none.
@@ -43,6 +46,11 @@ pub(super) fn stride_of(row_bytes: usize) -> usize {
     if row_bytes < 64 { row_bytes.next_power_of_two() } else { row_bytes.next_multiple_of(64) }
 }
 
+/// log2 of the rows in the first growing chunk.
+pub(super) fn first_shift(stride: usize) -> u32 {
+    (FIRST_CHUNK_BYTES / stride).max(1).ilog2()
+}
+
 impl Rows {
     /// `dense`: where the dense piece comes from.
     pub fn new(
@@ -62,12 +70,13 @@ impl Rows {
         };
         Ok(Rows {
             memory: Arc::clone(memory),
+            shared: None,
             stride,
             state_stride,
             dense_rows,
             dense_base,
             dense_lkey,
-            first_shift: (FIRST_CHUNK_BYTES / stride).max(1).ilog2(),
+            first_shift: first_shift(stride),
             chunks: [const { AtomicPtr::new(null_mut()) }; CHUNKS],
             lkeys: [const { AtomicU32::new(0) }; CHUNKS],
         })
@@ -108,6 +117,11 @@ impl Rows {
         }
     }
 
+    /// Later rows lie where other processes can read them.
+    pub fn share(&mut self, more: More) {
+        self.shared = Some(more);
+    }
+
     /// How many rows lie in the first piece, where it begins, and its length with the states.
     pub fn dense(&self) -> (u32, *const u8, usize) {
         (self.dense_rows, self.dense_base, self.dense_rows as usize * (self.stride + self.state_stride))
@@ -143,9 +157,14 @@ impl Rows {
         };
         if slot.load(Ordering::Relaxed).is_null() {
             let bytes = rows.saturating_mul(self.stride + self.state_stride);
-            let segment = self.memory.allocate(bytes)?;
+            // What does not fit the file any more is not read by others.
+            let shared = self.shared.as_ref().and_then(|shared| shared.rows().allocate(bytes).ok());
+            let segment = shared.map_or_else(|| self.memory.allocate(bytes), Ok)?;
             self.lkeys[chunk].store(segment.lkey, Ordering::Relaxed);
             slot.store(NonNull::as_ptr(segment.base), Ordering::Relaxed);
+            if let Some(shared) = &self.shared {
+                shared.chunk(chunk, segment.base.as_ptr());
+            }
         }
         Ok(())
     }

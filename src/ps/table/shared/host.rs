@@ -4,8 +4,8 @@ use super::super::arena::{MemoryReport, RowMemory, RowSegment, physical_bytes};
 use super::super::index::Zeroed;
 use super::super::locks::Stripes;
 use super::{
-    BASE_AT, DIRECT, ENTRIES_AT, ENTRY_BYTES, EPOCH_AT, HUGE_BYTES, HugePages, MAGIC, MAGIC_AT, MAPPED, OWNER_AT,
-    OWNER_BYTES_MAX, ROWS_AT, STRIPES_AT, word,
+    BASE_AT, DIRECT, ENTRIES_AT, ENTRY_BYTES, EPOCH_AT, HASHED, HUGE_BYTES, HugePages, MAGIC, MAGIC_AT, MAPPED,
+    OWNER_AT, OWNER_BYTES_MAX, ROWS_AT, STRIPES_AT, more, word,
 };
 use crate::error::{Error, Result, Status};
 use crate::fabric::SharedFile;
@@ -26,10 +26,43 @@ pub(in crate::ps::table) enum Index {
     Bits(*const AtomicU64),
     /// Numbers, from this address on.
     Numbers(*const AtomicU32),
+    /// There is none.
+    Nothing,
+}
+
+/// The second part of a table's entry, which changes as the table grows.
+#[derive(Clone, Debug)]
+pub(in crate::ps::table) struct More {
+    rows: Arc<SharedRows>,
+    at: usize,
+}
+
+impl More {
+    fn set(&self, place: usize, value: u64) {
+        // Release: pairs with the reader's Acquire of what led it here: an entry, or a row's number.
+        self.rows.word(self.at + place * 8).store(value, Ordering::Release);
+    }
+
+    /// The file.
+    pub fn rows(&self) -> &Arc<SharedRows> {
+        &self.rows
+    }
+
+    /// A chunk of rows is there. Before the first row of it has a number.
+    pub fn chunk(&self, chunk: usize, first: *const u8) {
+        self.set(more::CHUNKS_AT + chunk, self.rows.offset_of(first));
+    }
+
+    /// Another index takes the place of the last one. While all rows may change.
+    pub fn slots(&self, first: *const u8, len: usize, seed: u64) {
+        self.set(more::SLOTS, len as u64);
+        self.set(more::SEED, seed);
+        self.set(more::SLOTS_AT, self.rows.offset_of(first));
+    }
 }
 
 /// A table's entry.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::ps::table) struct Entry {
     pub row_bytes: u32,
     pub stride: u32,
@@ -37,6 +70,7 @@ pub(in crate::ps::table) struct Entry {
     pub rows: u32,
     pub first_row: *const u8,
     pub index: Index,
+    pub more: More,
 }
 
 /// The file. Rows are taken from it and never given back before it is dropped. Threads: any.
@@ -44,16 +78,23 @@ pub struct SharedRows {
     file: SharedFile,
     /// Huge pages are asked for, as long as the kernel has them for this.
     huge: AtomicBool,
-    /// Offset of the first byte that nobody has.
-    next: Mutex<usize>,
-    /// A bit for each huge page that was asked for.
-    asked: Zeroed<AtomicU64>,
+    room: Mutex<Room>,
+    /// A bit for each huge page that is to be asked for when it is touched.
+    wanted: Zeroed<AtomicU64>,
 }
 
 impl core::fmt::Debug for SharedRows {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("SharedRows").field("file", &self.file).finish_non_exhaustive()
     }
+}
+
+#[derive(Debug)]
+struct Room {
+    /// Offset of the first byte that nobody ever had.
+    next: usize,
+    /// Offset and length of what was given back.
+    free: Vec<(usize, usize)>,
 }
 
 /// The epoch is odd as long as this lives.
@@ -96,9 +137,9 @@ impl SharedRows {
                 Err(_) => bytes = (bytes / 2).next_multiple_of(HUGE_BYTES),
             }
         };
-        let asked = Zeroed::new((file.bytes() / HUGE_BYTES).div_ceil(64), false)?;
+        let wanted = Zeroed::new((file.bytes() / HUGE_BYTES).div_ceil(64), false)?;
         let huge = AtomicBool::new(huge_pages != HugePages::Off);
-        let rows = SharedRows { file, huge, next: Mutex::new(ROWS_AT), asked };
+        let rows = SharedRows { file, huge, room: Mutex::new(Room { next: ROWS_AT, free: Vec::new() }), wanted };
         rows.word(BASE_AT).store(rows.file.base().as_ptr() as u64, Ordering::Relaxed);
         // Release: pairs with the reader's Acquire.
         rows.word(MAGIC_AT).store(MAGIC, Ordering::Release);
@@ -132,6 +173,44 @@ impl SharedRows {
         unsafe { Stripes::within(self.at(STRIPES_AT).cast(), Arc::clone(self)) }
     }
 
+    /// Where an address lies in the file; 0: elsewhere.
+    fn offset_of(&self, address: *const u8) -> u64 {
+        let offset = address.addr().wrapping_sub(self.file.base().addr().get());
+        if offset < self.file.bytes() { offset as u64 } else { 0 }
+    }
+
+    /// Room for the second part of a table's entry. `first_shift`: log2 of the rows of its first chunk.
+    pub(in crate::ps::table) fn more(self: &Arc<Self>, first_shift: u32) -> Result<More> {
+        let segment = self.allocate(more::WORDS * 8)?;
+        let at = usize::try_from(self.offset_of(segment.base.as_ptr())).unwrap_or(0);
+        let more = More { rows: Arc::clone(self), at };
+        more.set(more::FIRST_SHIFT, u64::from(first_shift));
+        Ok(more)
+    }
+
+    /// Takes memory back that `allocate` gave, if it is of this file. Readers may still look at it, and find out.
+    pub(in crate::ps::table) fn give_back(&self, first: *const u8, bytes: usize) {
+        let start = usize::try_from(self.offset_of(first)).unwrap_or(0);
+        if start >= ROWS_AT {
+            lock(&self.room).free.push((start, bytes.max(1).next_multiple_of(PAGE_BYTES)));
+        }
+    }
+
+    /// A piece that was given back and is as large as this, zeroed.
+    fn reuse(&self, room: &mut Room, bytes: usize, unit: usize) -> Option<RowSegment> {
+        let fits = |(start, length): &(usize, usize)| start.is_multiple_of(unit) && *length >= bytes;
+        let at = room.free.iter().position(fits)?;
+        let (start, length) = room.free.swap_remove(at);
+        let taken = bytes.max(1).next_multiple_of(unit).min(length);
+        if length > taken {
+            room.free.push((start + taken, length - taken));
+        }
+        let base = self.at(start);
+        // SAFETY: a piece of the file that nobody has; those who may still read it look afterwards whether they might.
+        unsafe { base.as_ptr().write_bytes(0, taken) };
+        Some(RowSegment { base, bytes: taken, lkey: 0 })
+    }
+
     /// All rows may change until what this returns is dropped. One at a time.
     pub(in crate::ps::table) fn change_all(&self) -> Changing<'_> {
         let epoch = self.word(EPOCH_AT);
@@ -146,16 +225,18 @@ impl SharedRows {
     pub(in crate::ps::table) fn publish(&self, tag: TableTag, entry: &Entry) {
         let at = ENTRIES_AT + usize::from(tag.0) * ENTRY_BYTES;
         let set = |place: usize, value: u64| self.word(at + place * 8).store(value, Ordering::Relaxed);
-        let offset = |address: *const u8| (address.addr() - self.file.base().addr().get()) as u64;
+        let offset = |address: *const u8| self.offset_of(address);
         let (keying, index) = match entry.index {
             Index::Bits(bits) => (DIRECT, offset(bits.cast())),
             Index::Numbers(numbers) => (MAPPED, offset(numbers.cast())),
+            Index::Nothing => (HASHED, 0),
         };
         set(word::ROW, u64::from(entry.row_bytes) | u64::from(entry.stride) << 32);
         set(word::KEYS, entry.keys);
         set(word::ROWS, u64::from(entry.rows));
         set(word::ROWS_AT, offset(entry.first_row));
         set(word::INDEX_AT, index);
+        set(word::MORE_AT, entry.more.at as u64);
         // Release: pairs with the reader's Acquire.
         self.word(at + word::KEYING * 8).store(keying, Ordering::Release);
     }
@@ -191,14 +272,17 @@ impl SharedRows {
         unsafe { self.at(OWNER_AT).cast().as_ref() }
     }
 
-    /// Asks for huge pages where these bytes lie, as they are about to be touched for the first time. They belong to a
+    /// Asks for huge pages where these bytes lie, as they are about to be touched for the first time, if they are of a
     /// segment of at least one.
     pub(in crate::ps::table) fn warm(&self, address: *const u8, bytes: usize) {
-        let first = (address.addr() - self.file.base().addr().get()) / HUGE_BYTES;
-        let last = (address.addr() + bytes.max(1) - 1 - self.file.base().addr().get()) / HUGE_BYTES;
-        for page in first..=last {
-            let (word, bit) = (&self.asked[page / 64], 1_u64 << (page % 64));
-            if word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        let start = usize::try_from(self.offset_of(address)).unwrap_or(0);
+        if start == 0 || bytes == 0 {
+            return;
+        }
+        for page in start / HUGE_BYTES..=(start + bytes - 1) / HUGE_BYTES {
+            let Some(word) = self.wanted.get(page / 64) else { return };
+            let bit = 1_u64 << (page % 64);
+            if word.load(Ordering::Relaxed) & bit != 0 && word.fetch_and(!bit, Ordering::Relaxed) & bit != 0 {
                 self.collapse(page);
             }
         }
@@ -226,20 +310,30 @@ impl SharedRows {
 impl RowMemory for SharedRows {
     fn allocate(&self, bytes: usize) -> Result<RowSegment> {
         let unit = if bytes >= HUGE_BYTES { HUGE_BYTES } else { PAGE_BYTES };
-        let mut next = lock(&self.next);
-        let start = next.next_multiple_of(unit);
+        let mut room = lock(&self.room);
+        if let Some(segment) = self.reuse(&mut room, bytes, unit) {
+            return Ok(segment);
+        }
+        let start = room.next.next_multiple_of(unit);
         let end = bytes.max(1).checked_next_multiple_of(unit).and_then(|rounded| start.checked_add(rounded));
         let Some(end) = end.filter(|end| *end <= self.file.bytes()) else {
-            let left = self.file.bytes() - *next;
+            let left = self.file.bytes() - room.next;
             let message = format!("{bytes} bytes of rows do not fit: {left} of {} bytes are left", self.file.bytes());
             return Err(Error::new(Status::ResourceLimit, message));
         };
-        *next = end;
+        room.next = end;
+        if unit == HUGE_BYTES {
+            for page in start / HUGE_BYTES..end / HUGE_BYTES {
+                if let Some(word) = self.wanted.get(page / 64) {
+                    word.fetch_or(1 << (page % 64), Ordering::Relaxed);
+                }
+            }
+        }
         Ok(RowSegment { base: self.at(start), bytes: end - start, lkey: 0 })
     }
 
     fn report(&self) -> MemoryReport {
-        let used_bytes = (*lock(&self.next) - ROWS_AT) as u64;
+        let used_bytes = (lock(&self.room).next - ROWS_AT) as u64;
         MemoryReport { reserved_bytes: self.file.bytes() as u64, used_bytes, hugetlb_bytes: 0, advised_bytes: 0 }
     }
 }

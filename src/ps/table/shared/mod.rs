@@ -1,13 +1,15 @@
 //! Rows that clients on the same host read where they lie, without a request.
 //!
-//! Tables whose rows are found by key number lie in one file in memory, which clients map and cannot write. The file
-//! begins with a directory: who serves it, an epoch, the sequence locks of all rows, and an entry for each table.
+//! Tables lie in one file in memory, which clients map and cannot write. The file begins with a directory: who serves it,
+//! an epoch, the sequence locks of all rows, and an entry for each table. Keys that are numbers find their rows by an
+//! array; others by the table's hash index, whose place and that of later rows is in a second part of the entry.
 //!
 //! # Why a row that was read so is right
 //!
 //! - **Whole.** Every writer holds the lock of the row's stripe, as with several workers; a reader that saw a writer's
-//!   bytes sees the lock taken, or a later version, and reads again. What touches all rows at once (CLEAR, LOAD) makes the
-//!   epoch odd before and even after: a reader whose epoch was odd, or has changed, has read nothing.
+//!   bytes sees the lock taken, or a later version, and reads again. What touches all rows at once (CLEAR, LOAD), or puts
+//!   a larger hash index in the place of another, makes the epoch odd before and even after: a reader whose epoch was odd,
+//!   or has changed, has read nothing.
 //! - **Recent.** A write is answered after its rows were written, so whoever was told of it, or has it from somebody who
 //!   was, finds it here.
 //! - **Of the shard that serves.** The thread that serves the file holds a robust mutex in it. The kernel marks that when
@@ -21,7 +23,7 @@
 mod host;
 mod view;
 
-pub(super) use host::{Entry, Index};
+pub(super) use host::{Entry, Index, More};
 pub use host::{Serving, SharedRows};
 pub use view::{Sight, Spot, View, Wanted};
 
@@ -29,7 +31,7 @@ use super::locks::STRIPES;
 use super::{HugePages, TABLES_MAX};
 
 /// Bytes of a huge page on x86-64 and on arm64 with 4 KiB base pages.
-pub(super) const HUGE_BYTES: usize = 2 << 20;
+const HUGE_BYTES: usize = 2 << 20;
 
 /// What the file begins with, so that nothing else is taken for it; says which arrangement this is.
 const MAGIC: u64 = u64::from_le_bytes(*b"RLROWS01");
@@ -63,9 +65,29 @@ mod word {
     pub const ROWS_AT: usize = 4;
     /// Where the index begins: a bit for each row, or a number for each key.
     pub const INDEX_AT: usize = 5;
+    /// Where the second part is.
+    pub const MORE_AT: usize = 6;
+}
+
+/// Words of the second part of a table's entry.
+mod more {
+    /// Where the slots of the hash index begin; 0: it is not in the file.
+    pub const SLOTS_AT: usize = 0;
+    /// How many there are: a power of two.
+    pub const SLOTS: usize = 1;
+    /// What keys are mixed with.
+    pub const SEED: usize = 2;
+    /// log2 of the rows of the first chunk.
+    pub const FIRST_SHIFT: usize = 3;
+    /// Where each chunk begins; 0: it is not there, or not in the file.
+    pub const CHUNKS_AT: usize = 4;
+    /// All of them.
+    pub const WORDS: usize = CHUNKS_AT + super::super::rows::CHUNKS;
 }
 
 /// Keys are row numbers within the shard; the index says which rows are there.
 const DIRECT: u64 = 1;
 /// The index has row plus one for each key; 0: none.
 const MAPPED: u64 = 2;
+/// No key finds its row by number.
+const HASHED: u64 = 3;

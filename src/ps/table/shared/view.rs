@@ -1,10 +1,11 @@
 //! The reading side: another process's rows.
 
 use super::super::gather::copy_row;
-use super::super::index::{fetch_line, fetch_row};
+use super::super::index::{Slot, fetch_line, fetch_row, home};
 use super::super::locks::{STRIPES, Stripes, Versions};
 use super::{
-    BASE_AT, DIRECT, ENTRIES_AT, ENTRY_BYTES, EPOCH_AT, MAGIC, MAGIC_AT, MAPPED, OWNER_AT, ROWS_AT, STRIPES_AT, word,
+    BASE_AT, DIRECT, ENTRIES_AT, ENTRY_BYTES, EPOCH_AT, HASHED, MAGIC, MAGIC_AT, MAPPED, OWNER_AT, ROWS_AT, STRIPES_AT,
+    more, word,
 };
 use crate::ids::TableTag;
 use crate::ps::routing::Router;
@@ -15,6 +16,8 @@ const AHEAD_MAX: usize = 24;
 const AHEAD_LINES: usize = 48;
 const AHEAD_MIN: usize = 4;
 const RING: usize = 32;
+/// Slots of a hash index that are looked at for one key. Half of them are free, so an honest search is far shorter.
+const PROBES_MAX: usize = 1024;
 
 /// A shard's file of rows, as it is mapped here.
 #[derive(Clone, Copy, Debug)]
@@ -50,15 +53,26 @@ pub struct Wanted<'a> {
 /// A table's entry, every place in it checked. Good as long as the file is mapped where it was.
 #[derive(Clone, Copy, Debug)]
 pub struct Sight {
-    is_direct: bool,
+    keying: Keying,
+    /// Keys below this are found by number.
     keys: u64,
     rows: u64,
     stride: usize,
-    first_row: *const u8,
+    /// Where the first piece of rows begins in the file.
+    rows_at: usize,
     index: *const u8,
-    /// Address of the first row where the file is served.
+    more: *const AtomicU64,
+    file: View,
+    /// Address of the file where it is served.
     served_at: usize,
-    stripes: *const AtomicU64,
+}
+
+/// How keys below the table's number of keys find rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Keying {
+    Direct,
+    Mapped,
+    Hashed,
 }
 
 impl View {
@@ -101,37 +115,31 @@ impl View {
         let keying = self.word(at + word::KEYING * 8).load(Ordering::Acquire);
         let (keys, rows) = (get(word::KEYS), get(word::ROWS));
         let (width, stride) = (get(word::ROW) & u64::from(u32::MAX), get(word::ROW) >> 32);
-        let index_bytes = match keying {
-            DIRECT => rows.checked_add(63)? / 64 * 8,
-            MAPPED => keys.checked_mul(4)?,
+        let (keying, keys, index_bytes) = match keying {
+            DIRECT => (Keying::Direct, keys, rows.checked_add(63)? / 64 * 8),
+            MAPPED => (Keying::Mapped, keys, keys.checked_mul(4)?),
+            HASHED => (Keying::Hashed, 0, 0),
             _ => return None,
         };
-        let within = |offset: u64, bytes: u64| {
-            let end = offset.checked_add(bytes)?;
-            (end <= self.bytes as u64 && offset.is_multiple_of(8)).then_some(())
-        };
-        let (rows_at, index_at) = (get(word::ROWS_AT), get(word::INDEX_AT));
-        within(rows_at, rows.checked_mul(stride)?)?;
-        within(index_at, index_bytes)?;
         if width != row_bytes as u64 || stride < width || !stride.is_multiple_of(4) {
             return None;
         }
-        #[allow(clippy::cast_possible_truncation)] // found to lie within the file
-        let place = |offset: u64| self.base.wrapping_add(offset as usize);
         #[allow(clippy::cast_possible_truncation)] // an address of a process of the same kind
-        let base = self.word(BASE_AT).load(Ordering::Relaxed) as usize;
-        Some(Sight {
-            is_direct: keying == DIRECT,
-            keys,
-            rows,
-            #[allow(clippy::cast_possible_truncation)] // 32 bits
-            stride: stride as usize,
-            first_row: place(rows_at),
-            index: place(index_at),
-            #[allow(clippy::cast_possible_truncation)] // found to lie within the file
-            served_at: base.wrapping_add(rows_at as usize),
-            stripes: self.base.wrapping_add(STRIPES_AT).cast(),
-        })
+        let served_at = self.word(BASE_AT).load(Ordering::Relaxed) as usize;
+        let rows_at = self.within(get(word::ROWS_AT), rows.checked_mul(stride)?)?;
+        let index = self.base.wrapping_add(self.within(get(word::INDEX_AT), index_bytes)?);
+        let more = self.base.wrapping_add(self.within(get(word::MORE_AT), more::WORDS as u64 * 8)?).cast();
+        #[allow(clippy::cast_possible_truncation)] // 32 bits
+        let stride = stride as usize;
+        Some(Sight { keying, keys, rows, stride, rows_at, index, more, file: *self, served_at })
+    }
+
+    /// An offset, if so many bytes lie in the file from there on.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation)] // no more than the file's length
+    fn within(&self, offset: u64, bytes: u64) -> Option<usize> {
+        let end = offset.checked_add(bytes)?;
+        (end <= self.bytes as u64 && offset.is_multiple_of(8)).then_some(offset as usize)
     }
 
     /// The epoch that a read begins in. None: all rows may be changing.
@@ -216,39 +224,127 @@ impl Sight {
     /// A key's row, and whether the file can say where that is: if not, the spot is of no row.
     #[inline(always)]
     fn find(&self, router: &Router, shard: u32, key: u64) -> (Spot, bool) {
-        let local = router.local(key, shard);
-        let (local, is_mine) = (local.unwrap_or(0), local.is_some() && key < self.keys);
+        let Some(local) = router.local(key, shard) else { return (self.nowhere(), false) };
+        if key >= self.keys {
+            return self.find_hashed(key);
+        }
         #[allow(clippy::cast_possible_truncation)] // found to be within the index
-        if self.is_direct {
-            if !is_mine || local >= self.rows {
-                return (self.place(false, 0), false);
+        if self.keying == Keying::Direct {
+            if local >= self.rows {
+                return (self.nowhere(), false);
             }
             // SAFETY: the index was found to have a bit for each row.
             let bits: &AtomicU64 = unsafe { &*self.index.cast::<AtomicU64>().add((local / 64) as usize) };
             // Acquire: pairs with `Presence::set`: the row's first contents are there.
             let is_there = bits.load(Ordering::Acquire) >> (local % 64) & 1 != 0;
-            (self.place(is_there, local), true)
+            (Spot { is_there, ..self.spot_at(self.rows_at + local as usize * self.stride) }, true)
         } else {
-            if !is_mine {
-                return (self.place(false, 0), false);
-            }
             // SAFETY: the index was found to have a number for each key.
             let number: &AtomicU32 = unsafe { &*self.index.cast::<AtomicU32>().add(key as usize) };
             // Acquire: pairs with `Table::make_row`.
-            let row = u64::from(number.load(Ordering::Acquire));
-            let is_within = row <= self.rows;
-            (self.place(is_within && row != 0, if is_within { row.saturating_sub(1) } else { 0 }), is_within)
+            self.numbered(number.load(Ordering::Acquire))
+        }
+    }
+
+    /// The row of a number that an index has; 0: none.
+    #[inline(always)]
+    fn numbered(&self, row_plus_one: u32) -> (Spot, bool) {
+        let Some(row) = row_plus_one.checked_sub(1) else { return (self.nowhere(), true) };
+        let row = u64::from(row);
+        if row >= self.rows {
+            return self.later(row - self.rows);
+        }
+        #[allow(clippy::cast_possible_truncation)] // below `rows`, which were found to lie within the file
+        (self.spot_at(self.rows_at + row as usize * self.stride), true)
+    }
+
+    /// A row of a chunk, by its number among these.
+    #[inline(never)]
+    fn later(&self, number: u64) -> (Spot, bool) {
+        let place = || {
+            let first_shift = self.more(more::FIRST_SHIFT).filter(|shift| *shift < 32)?;
+            let shifted = number + (1 << first_shift);
+            let log = shifted.ilog2();
+            let chunk = log as usize - usize::try_from(first_shift).ok()?;
+            let chunk_at = self.more(more::CHUNKS_AT + chunk).filter(|at| *at != 0)?;
+            let offset = (shifted - (1 << log)).checked_mul(self.stride as u64)?;
+            self.file.within(chunk_at, offset.checked_add(self.stride as u64)?)?;
+            usize::try_from(chunk_at + offset).ok()
+        };
+        place().map_or((self.nowhere(), false), |offset| (self.spot_at(offset), true))
+    }
+
+    /// A word of the second part of the entry; None: it has no such word.
+    #[inline(always)]
+    fn more(&self, place: usize) -> Option<u64> {
+        if place >= more::WORDS {
+            return None;
+        }
+        // SAFETY: the second part was found to lie within the file.
+        let word = unsafe { &*self.more.add(place) };
+        // Acquire: pairs with `More::set`.
+        Some(word.load(Ordering::Acquire))
+    }
+
+    /// The slots of the hash index: the first one, and how many less one. None: there is no index yet. Err: the file does
+    /// not have it.
+    #[inline(always)]
+    fn slots(&self) -> Result<Option<(*const Slot, usize)>, ()> {
+        let (at, len) = (self.more(more::SLOTS_AT).ok_or(())?, self.more(more::SLOTS).ok_or(())?);
+        if len == 0 {
+            return Ok(None);
+        }
+        let bytes = len.checked_mul(size_of::<Slot>() as u64).ok_or(())?;
+        let at = self.file.within(at, bytes).filter(|at| *at != 0 && at.is_multiple_of(align_of::<Slot>())).ok_or(())?;
+        #[allow(clippy::cast_possible_truncation)] // found to lie within the file
+        let mask = (len as usize).wrapping_sub(1);
+        if len.is_power_of_two() { Ok(Some((self.file.base.wrapping_add(at).cast(), mask))) } else { Err(()) }
+    }
+
+    /// A key's row by the hash index.
+    #[inline(never)]
+    fn find_hashed(&self, key: u64) -> (Spot, bool) {
+        let (first, mask) = match self.slots() {
+            Ok(Some(slots)) => slots,
+            Ok(None) => return (self.nowhere(), true),
+            Err(()) => return (self.nowhere(), false),
+        };
+        let mut at = home(key, self.more(more::SEED).unwrap_or(0), mask);
+        for _ in 0..PROBES_MAX {
+            // SAFETY: a slot's number is masked, and all slots were found to lie within the file, aligned.
+            let slot = unsafe { &*first.add(at) };
+            match slot.look() {
+                (0, _) => return (self.nowhere(), true),
+                (row_plus_one, found) if found == key => return self.numbered(row_plus_one),
+                _ => at = (at + 1) & mask,
+            }
+        }
+        (self.nowhere(), false)
+    }
+
+    /// Asks for what the search for a hashed key will read first.
+    #[inline(always)]
+    fn fetch_slot(&self, key: u64) {
+        if key >= self.keys
+            && let Ok(Some((first, mask))) = self.slots()
+        {
+            fetch_line(first.wrapping_add(home(key, self.more(more::SEED).unwrap_or(0), mask)).cast());
         }
     }
 
     #[inline(always)]
-    fn place(&self, is_there: bool, row: u64) -> Spot {
-        #[allow(clippy::cast_possible_truncation)] // below `rows`, which were found to lie within the file
-        let offset = row as usize * self.stride;
+    fn nowhere(&self) -> Spot {
+        Spot { is_there: false, ..self.spot_at(STRIPES_AT) }
+    }
+
+    /// The row that lies at an offset of the file.
+    #[inline(always)]
+    fn spot_at(&self, offset: usize) -> Spot {
         let served_at = core::ptr::without_provenance(self.served_at.wrapping_add(offset));
         // A stripe's index is below their number, and all of them lie in the directory.
-        let versions = self.stripes.wrapping_add(Stripes::index_of(served_at) as usize % STRIPES);
-        Spot { row: self.first_row.wrapping_add(offset), is_there, versions }
+        let stripes = self.file.base.wrapping_add(STRIPES_AT).cast::<AtomicU64>();
+        let versions = stripes.wrapping_add(Stripes::index_of(served_at) as usize % STRIPES);
+        Spot { row: self.file.base.wrapping_add(offset), is_there: true, versions }
     }
 
     /// Finds a key's row and asks for it.
@@ -266,8 +362,11 @@ impl Sight {
     unsafe fn body<const ROW: usize>(&self, wanted: &Wanted<'_>) -> bool {
         let row_bytes = if ROW == 0 { wanted.row_bytes } else { ROW };
         let ahead = (AHEAD_LINES * 64 / row_bytes.max(1)).clamp(AHEAD_MIN, AHEAD_MAX);
-        let nowhere = Spot { row: core::ptr::null(), is_there: false, versions: self.stripes };
-        let (mut ring, mut all_known) = ([nowhere; RING], true);
+        let (mut ring, mut all_known) = ([self.nowhere(); RING], true);
+        let hashed = self.keying == Keying::Hashed;
+        if hashed {
+            wanted.keys.iter().take(2 * ahead).for_each(|key| self.fetch_slot(*key));
+        }
         for (i, key) in wanted.keys.iter().take(ahead).enumerate() {
             let (spot, is_known) = self.locate(wanted.router, wanted.shard, *key, row_bytes);
             ring[i] = spot;
@@ -279,6 +378,9 @@ impl Sight {
                 let (spot, is_known) = self.locate(wanted.router, wanted.shard, *next, row_bytes);
                 ring[(i + ahead) % RING] = spot;
                 all_known &= is_known;
+                if hashed && let Some(later) = wanted.keys.get(i + 2 * ahead) {
+                    self.fetch_slot(*later);
+                }
             }
             let position = match wanted.positions {
                 None => i,

@@ -60,13 +60,29 @@ fn a_view_reads_what_the_store_has() {
             }
             assert_eq!(read(&store, view, tag, &mine[..2], dim + 1), None, "another width");
         }
-        // Keys that no number leads to, tables without numbers, and tags without a table are asked for by request.
-        let far: Vec<u64> = (KEYS..).filter(|key| store.router.shard_of(*key) == store.options.shard).take(1).collect();
-        let tag = store.init_table(0, &spec("far", 4, KEYS, Optimizer::Sgd)).unwrap();
-        put(&store, 0, tag, &far, &[1.0; 4]).unwrap();
-        assert_eq!(read(&store, view, tag, &far, 4), None);
-        let hashed = store.init_table(0, &spec("hashed", 4, 0, Optimizer::Sgd)).unwrap();
-        assert_eq!(read(&store, view, hashed, &[u64::from(num_shards) - 1], 4), None);
+        // Keys that no number leads to, in a table with numbers and in one without; the indexes grow on the way.
+        let mine = |first: u64| (first..).filter(|key| store.router.shard_of(*key) == store.options.shard);
+        for (name, expected) in [("far", KEYS), ("hashed", 0)] {
+            let tag = store.init_table(0, &spec(name, 7, expected, Optimizer::Adagrad)).unwrap();
+            assert_eq!(
+                read(&store, view, tag, &mine(KEYS).take(3).collect::<Vec<_>>(), 7),
+                Some(vec![0.0; 21]),
+                "{name}"
+            );
+            for count in [1, 60, 5000] {
+                let keys: Vec<u64> = mine(KEYS).step_by(3).take(count).collect();
+                let rows: Vec<f32> = (0..count * 7).map(|i| i as f32).collect();
+                put(&store, 0, tag, &keys, &rows).unwrap();
+                assert_eq!(read(&store, view, tag, &keys, 7), Some(rows), "{name} {count}");
+                let all: Vec<u64> = mine(0).take(count).collect();
+                assert_eq!(
+                    read(&store, view, tag, &all, 7),
+                    Some(get(&store, 0, tag, &all).unwrap().0),
+                    "{name} {count}"
+                );
+                assert_eq!(read(&store, view, tag, &keys[..1], 7), Some(get(&store, 0, tag, &keys[..1]).unwrap().0));
+            }
+        }
         assert_eq!(read(&store, view, TableTag(999), &[], 4), None);
     }
 }
@@ -113,8 +129,18 @@ fn a_view_reads_nothing_while_all_rows_change() {
 /// One writer, as with one poll thread; its rows have equal elements, which grow, and after some rounds are cleared.
 #[test]
 fn rows_are_whole_and_never_older_than_what_was_answered() {
+    whole_and_recent(KEYS);
+}
+
+/// The index grows on the way, again and again.
+#[test]
+fn rows_of_hashed_keys_are_whole_and_never_older_than_what_was_answered() {
+    whole_and_recent(0);
+}
+
+fn whole_and_recent(expected: u64) {
     let store = store(options());
-    let tag = store.init_table(0, &spec("t", DIM as u32, KEYS, Optimizer::Add)).unwrap();
+    let tag = store.init_table(0, &spec("t", DIM as u32, expected, Optimizer::Add)).unwrap();
     let _serving = store.shared().unwrap().serve().unwrap();
     // The last round whose PUT has returned; odd rounds of a thousand begin with a CLEAR.
     let (answered, cleared, done) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
@@ -152,6 +178,10 @@ fn rows_are_whole_and_never_older_than_what_was_answered() {
             }
             rows.fill(round as f32);
             put(store, 0, tag, keys, &rows).unwrap();
+            if expected == 0 && round % 16 == 0 {
+                let others: Vec<u64> = (0..64).map(|i| 1_000_000 + u64::from(round) * 64 + i).collect();
+                put(store, 0, tag, &others, &vec![0.5; others.len() * DIM]).unwrap();
+            }
             answered.store(round, Ordering::Release);
             if round % 500 == 0 {
                 cleared.fetch_add(1, Ordering::Release);
@@ -203,6 +233,8 @@ fn rows_are_whole_while_a_file_is_loaded() {
 fn a_directory_full_of_lies_leads_nowhere_outside() {
     let store = store(options());
     let tag = store.init_table(0, &spec("t", 4, KEYS, Optimizer::Sgd)).unwrap();
+    let far: Vec<u64> = (KEYS..KEYS + 100).collect();
+    put(&store, 0, tag, &far, &[1.0; 400]).unwrap();
     let shared = store.shared().unwrap();
     let _serving = shared.serve().unwrap();
     let file = shared.file();
@@ -223,22 +255,28 @@ fn a_directory_full_of_lies_leads_nowhere_outside() {
     let view = unsafe { View::new(copy, bytes) }.expect("a file of rows");
     let entry = copy.wrapping_add(36_864 + usize::from(tag.0) * 64).cast::<u64>();
     // SAFETY: the entry lies in the copy.
-    let honest: Vec<u64> = (0..6).map(|place| unsafe { entry.add(place).read() }).collect();
+    let more_at = unsafe { entry.add(6).read() } as usize;
+    let more = copy.wrapping_add(more_at).cast::<u64>();
+    let places: Vec<*mut u64> =
+        (0..7).map(|i| entry.wrapping_add(i)).chain((0..9).map(|i| more.wrapping_add(i))).collect();
+    // SAFETY: the entry and its second part lie in the copy.
+    let honest: Vec<u64> = places.iter().map(|place| unsafe { place.read() }).collect();
     assert_eq!((honest[0], honest[2], honest[3]), (1, KEYS, KEYS), "the test knows where the entry is");
-    let keys: Vec<u64> = vec![0, 1, KEYS - 1, KEYS, 1 << 20, 1 << 31, u64::MAX];
+    assert!(honest[7] > 0 && honest[8] >= 64, "and its second part");
+    let keys: Vec<u64> = vec![0, 1, KEYS - 1, KEYS, KEYS + 9, 1 << 20, 1 << 31, u64::MAX];
     let lies = [0, 1, 2, 3, 7, 8, 64, KEYS, 1 << 20, 1 << 24, (1 << 24) - 8, 1 << 32, 1 << 62, u64::MAX, u64::MAX - 7];
     let mut state = 1_u64;
     for _ in 0..200_000 {
-        for (place, word) in honest.iter().enumerate() {
+        for (place, word) in places.iter().zip(&honest) {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let lie = match state >> 60 {
-                0..=5 => *word,
-                6..=11 => lies[(state >> 33) as usize % lies.len()],
-                12 => state << 3,
+                0..=9 => *word,
+                10..=12 => lies[(state >> 33) as usize % lies.len()],
+                13 => state << 3,
                 _ => state >> (state >> 40 & 63),
             };
             // SAFETY: as above.
-            unsafe { entry.add(place).write(lie) };
+            unsafe { place.write(lie) };
         }
         for key in &keys {
             let _ = read(&store, view, tag, &[*key], 4);
