@@ -51,7 +51,7 @@ impl RegionAddress {
             iova: u64::from_le_bytes(*iova),
             bytes: u64::from_le_bytes(*length),
             rkey: u32::from_le_bytes(*rkey),
-            access: Access(u8::try_from(access).ok().filter(|a| *a <= Access::ALL.0)?),
+            access: Access(u8::try_from(access).ok().filter(|a| *a <= Access::ALL.0 || *a == Access::LENT.0)?),
         };
         address.iova.checked_add(address.bytes)?;
         Some(address)

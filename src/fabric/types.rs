@@ -13,7 +13,10 @@ impl Access {
     pub const REMOTE_READ: Access = Access(2);
     /// The peer may do atomics.
     pub const REMOTE_ATOMIC: Access = Access(4);
-    /// Everything.
+    /// The peer may read, as long as the owner lives: where peers map memory, they find zeros in its place afterwards, so
+    /// that it is not kept by those who read it.
+    pub const LENT: Access = Access(2 | 8);
+    /// Everything that a peer may do.
     pub const ALL: Access = Access(7);
 
     /// Whether all rights of `needed` are in this set.

@@ -255,6 +255,14 @@ impl<F: Fabric, R> Channel<F, R> {
         unsafe { (*self.slots[held.index as usize].own.get()).connection.rows() }
     }
 
+    /// Whether the connection of a held slot is in use, as far as is known.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_up(&self, held: Held) -> bool {
+        // SAFETY: the holder has `own` to itself, and the caller is the holder.
+        unsafe { (*self.slots[held.index as usize].own.get()).connection.is_up() }
+    }
+
     /// Most payload bytes of a request.
     #[must_use]
     pub fn payload_bytes_max(&self) -> u32 {

@@ -210,6 +210,13 @@ impl<F: Fabric> Connection<F> {
         Some(MappedRows { base: rows.place(), bytes: *bytes, connection })
     }
 
+    /// Whether it is in use, as far as is known: two loads.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_up(&self) -> bool {
+        self.ended.get().is_none() && self.parts.qp.state() == QpState::Rts
+    }
+
     /// Why it ended, if it has.
     #[must_use]
     pub fn ended(&self) -> Option<DirtyReason> {

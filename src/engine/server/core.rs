@@ -18,6 +18,7 @@ use crate::error::{Error, Result, Status};
 use crate::fabric::Fabric;
 use crate::ids::{ClientId, Incarnation, ShardId};
 use crate::options::{CheckpointSurvivors, Settings, SharedReads};
+use crate::ps::table::SharedRows;
 use crate::ps::{Handler, HandlerCounts, Scratch, Store};
 use crate::rpc::Window;
 use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering, lock};
@@ -65,6 +66,7 @@ pub(in crate::engine) struct Shared<F: Fabric> {
     pub(in crate::engine) plane_lost: AtomicBool,
     /// The built-in store's rows, where clients may read them.
     pub(super) rows: Option<F::Region>,
+    pub(super) shown: Option<Arc<SharedRows>>,
     /// Last, so that lanes go before the fabric that made them.
     pub(super) fabric: F,
 }
@@ -151,6 +153,7 @@ impl<F: Fabric> Core<F> {
             closing: AtomicBool::new(false),
             plane_lost: AtomicBool::new(false),
             rows: lend(&fabric, &settings, &*store),
+            shown: store.as_builtin().and_then(|store| store.shared().cloned()),
             settings,
             fabric,
         });
@@ -377,7 +380,7 @@ fn run<F: Fabric>(
         let poller =
             Poller::new(Arc::clone(mailbox), handler.clone(), Scratch::new(index), device, outlets, idle, watched);
         // The first thread serves the rows that clients read: as long as it lives, they are this shard's.
-        let rows = store.as_builtin().and_then(|store| store.shared().cloned()).filter(|_| index == 0);
+        let rows = shared.shown.clone().filter(|_| index == 0);
         running.pollers.push(start(&format!("reclane-poll-{index}"), move || {
             let _serving = rows.as_ref().and_then(|rows| rows.serve());
             poller.run();

@@ -101,6 +101,9 @@ fn supersede<F: Fabric>(shared: &Shared<F>, control: &ControlClient) {
             crate::observe::events::CHECKPOINT_SUPERSEDED,
             shard = settings.shard_id
         );
+        if let Some(rows) = &shared.shown {
+            rows.withdraw();
+        }
         for guest in shared.guests.present() {
             shared.mailboxes.iter().for_each(|mailbox| mailbox.drop_client(guest.client, guest.incarnation));
         }

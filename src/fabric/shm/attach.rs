@@ -46,8 +46,8 @@ pub(super) fn attach(
     for (address, fd) in regions {
         match link.map_region(&fd, &address) {
             Ok(mapping) => mapped.push(PeerRegion::lasting(address, mapping)),
-            // Nothing depends on what is only there to be read: without it, it cannot be reached.
-            Err(why) if address.access == Access::REMOTE_READ => crate::event!(
+            // Nothing depends on what is lent: without it, it cannot be reached.
+            Err(why) if address.access == Access::LENT => crate::event!(
                 crate::observe::Level::WARN,
                 crate::observe::events::SHM_REGION_NOT_MAPPED,
                 pid = link.pid,

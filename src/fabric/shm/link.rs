@@ -120,6 +120,8 @@ pub(super) struct Link {
     next_request: AtomicU64,
     pending: Mutex<HashMap<u64, Arc<Pending>>>,
     maps: Mutex<HashMap<(FileId, bool), Weak<Mapping>>>,
+    /// Those of them that end with the peer.
+    lent: Mutex<Vec<Weak<Mapping>>>,
     bells: Mutex<HashMap<FileId, Weak<Bell>>>,
 }
 
@@ -166,6 +168,7 @@ impl Link {
             next_request: AtomicU64::new(1),
             pending: Mutex::new(HashMap::new()),
             maps: Mutex::new(HashMap::new()),
+            lent: Mutex::default(),
             bells: Mutex::new(HashMap::new()),
         })
     }
@@ -197,6 +200,7 @@ impl Link {
             }
             socket::shut(self.socket.as_fd());
             lock(&self.outbox).clear();
+            lock(&self.lent).drain(..).filter_map(|lent| lent.upgrade()).for_each(|lent| lent.vacate());
             for (_, pending) in lock(&self.pending).drain() {
                 pending.finish(End::Closed);
             }
@@ -317,11 +321,16 @@ impl Link {
             return Ok(known);
         }
         maps.retain(|_, mapping| mapping.strong_count() > 0);
-        let mapped: usize = maps.values().filter_map(Weak::upgrade).map(|mapping| mapping.bytes()).sum();
+        let bytes_of = |wanted: &dyn Fn(bool) -> bool| -> usize {
+            let those = maps.iter().filter(|((_, writable), _)| wanted(*writable));
+            those.filter_map(|(_, mapping)| mapping.upgrade()).map(|mapping| mapping.bytes()).sum()
+        };
+        let mapped = bytes_of(&|_| true);
         if bytes > PEER_BYTES_MAX - mapped.min(PEER_BYTES_MAX) {
             return Err(format!("{bytes} bytes beside {mapped} are more than the {PEER_BYTES_MAX} of one process"));
         }
-        let eager = mapped + bytes <= PEER_EAGER_BYTES_MAX;
+        // What is only read may be large, and is not touched as a whole.
+        let eager = bytes_of(&|writable| writable) + bytes <= PEER_EAGER_BYTES_MAX;
         let mapping = map_peer_memory(fd.as_fd(), bytes, writable, eager)
             .map_err(|error| format!("{bytes} bytes of the peer's memory cannot be mapped: {error}"))?;
         let mapping = Arc::new(mapping);
@@ -333,7 +342,15 @@ impl Link {
     pub(super) fn map_region(&self, fd: &OwnedFd, region: &RegionAddress) -> Result<Arc<Mapping>, String> {
         let bytes = usize::try_from(region.bytes).map_err(|_| "the region is larger than the address space")?;
         let writable = region.access.0 & (Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0) != 0;
-        self.map(fd, bytes, writable)
+        let mapping = self.map(fd, bytes, writable)?;
+        if region.access == Access::LENT {
+            lock(&self.lent).push(Arc::downgrade(&mapping));
+            // The peer may have gone before it was on the list.
+            if self.is_closed() {
+                mapping.vacate();
+            }
+        }
+        Ok(mapping)
     }
 
     /// The bell of a waker of this link's peer; one per waker, however many queue pairs it serves.

@@ -69,6 +69,8 @@ impl Mapping {
     /// Maps the first `bytes` of a file where its huge pages can be mapped whole. Without its pages.
     fn aligned(fd: BorrowedFd<'_>, bytes: usize, writable: bool) -> io::Result<Mapping> {
         let rights = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let bytes =
+            bytes.checked_next_multiple_of(4096).ok_or_else(|| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         let room = bytes.checked_add(HUGE_PAGE_BYTES).ok_or_else(|| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         let reserve = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let whole = core::mem::ManuallyDrop::new(Mapping::map(room, libc::PROT_NONE, reserve, -1)?);
@@ -92,6 +94,21 @@ impl Mapping {
             }
         }
         mapped
+    }
+
+    /// Puts zeros in the place of what is mapped, which lets go of the file. Whoever reads meanwhile reads zeros.
+    pub(super) fn vacate(&self) {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        let place = self.base.as_ptr().cast();
+        // SAFETY: replaces exactly this mapping, which stays readable. A refusal leaves the file where it is.
+        unsafe { libc::mmap(place, self.bytes, libc::PROT_READ, flags, -1, 0) };
+        self.advise(libc::MADV_DONTFORK);
+    }
+
+    fn advise(&self, advice: libc::c_int) {
+        // SAFETY: the range is this mapping; none of the advice that is given here changes content, and a kernel that does
+        // not know it says so.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, advice) };
     }
 
     /// A private copy of it.
@@ -232,7 +249,10 @@ pub(super) fn verify_peer_memory(
 /// Maps memory that [`verify_peer_memory`] found good.
 pub(super) fn map_peer_memory(fd: BorrowedFd<'_>, bytes: usize, writable: bool, eager: bool) -> io::Result<Mapping> {
     if !writable && bytes > PEER_POPULATE_BYTES_MAX {
-        return Mapping::aligned(fd, bytes, writable);
+        let mapping = Mapping::aligned(fd, bytes, writable)?;
+        // A child that somebody forks must not keep it when this process has let it go.
+        mapping.advise(libc::MADV_DONTFORK);
+        return Ok(mapping);
     }
     Mapping::shared(fd, bytes, writable, eager && bytes <= PEER_POPULATE_BYTES_MAX)
 }
@@ -242,7 +262,7 @@ pub(super) fn map_peer_memory(fd: BorrowedFd<'_>, bytes: usize, writable: bool, 
 #[derive(Debug)]
 pub struct SharedFile {
     fd: OwnedFd,
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
 }
 
 impl SharedFile {
@@ -253,7 +273,9 @@ impl SharedFile {
     pub fn new(bytes: usize) -> Result<SharedFile> {
         let made = || {
             let (fd, length) = file_in_memory(bytes, false)?;
-            let mapping = Mapping::aligned(fd.as_fd(), length, true)?;
+            let mapping = Arc::new(Mapping::aligned(fd.as_fd(), length, true)?);
+            // It may be as large as the machine's memory, and to write its holes to a core file would fill them.
+            mapping.advise(libc::MADV_DONTDUMP);
             // From now on nobody can map it for writing, whatever descriptor of it he gets hold of. Linux before 5.1 does
             // not know that.
             if seal(fd.as_fd(), SEALS_SET | libc::F_SEAL_FUTURE_WRITE).is_err() {
@@ -275,6 +297,11 @@ impl SharedFile {
     pub fn bytes(&self) -> usize {
         self.mapping.bytes()
     }
+
+    /// Asks for huge pages, as far as the system gives them to files in memory.
+    pub fn advise_huge(&self) {
+        self.mapping.advise_huge(false);
+    }
 }
 
 /// Registered memory of the shared-memory provider.
@@ -283,7 +310,7 @@ pub struct ShmRegion(Arc<Owned>);
 
 #[derive(Debug)]
 struct Owned {
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     bytes: usize,
     /// The address that peers use.
     iova: u64,
@@ -307,6 +334,7 @@ impl ShmRegion {
         if access == Access::LOCAL {
             let mapping = Mapping::private(bytes, populate).map_err(failed)?;
             let iova = iova.unwrap_or(mapping.base().as_ptr() as u64);
+            let mapping = Arc::new(mapping);
             return Ok(ShmRegion(Arc::new(Owned { mapping, bytes, iova, rkey, access, shared: Mutex::default() })));
         }
         let advise = huge == HugePages::Auto && bytes >= HUGE_PAGE_BYTES;
@@ -316,7 +344,7 @@ impl ShmRegion {
         }
         let shared = if access == Access::REMOTE_READ { read_only(fd.as_fd()).unwrap_or(fd) } else { fd };
         let iova = iova.unwrap_or(mapping.base().as_ptr() as u64);
-        let shared = Mutex::new(Some(Arc::new(shared)));
+        let (shared, mapping) = (Mutex::new(Some(Arc::new(shared))), Arc::new(mapping));
         Ok(ShmRegion(Arc::new(Owned { mapping, bytes, iova, rkey, access, shared })))
     }
 
@@ -327,9 +355,9 @@ impl ShmRegion {
             let rkey = AtomicU32::new(u32::from_le_bytes(sys::random()?));
             // What cannot be opened for reading alone is not lent.
             let fd = read_only(file.fd.as_fd())?;
-            let mapping = Mapping::aligned(fd.as_fd(), bytes, false)?;
+            let mapping = Arc::clone(&file.mapping);
             let (iova, shared) = (mapping.base().as_ptr() as u64, Mutex::new(Some(Arc::new(fd))));
-            Ok(ShmRegion(Arc::new(Owned { mapping, bytes, iova, rkey, access: Access::REMOTE_READ, shared })))
+            Ok(ShmRegion(Arc::new(Owned { mapping, bytes, iova, rkey, access: Access::LENT, shared })))
         };
         lent().map_err(|error: io::Error| allocation_error(bytes, &error))
     }

@@ -2,7 +2,8 @@
 //!
 //! Of one key the row is only found at first, and asked for from memory: it is read when somebody asks for it, and until
 //! then the caller can submit others, whose misses go on at the same time. Many keys overlap among themselves, and are
-//! read at once. Where reading fails the request is sent, as if it had never been tried.
+//! read at once. Where reading fails, or the connection turns out to have ended, the request is sent, as if it had never
+//! been tried: what goes wrong then is noticed there.
 
 use super::record::{Near, Record, Stage};
 use super::tally::fault;
@@ -35,6 +36,7 @@ fn sight<F: Fabric>(
     if let Some((over, table, sight)) = &near.sight
         && *over == connection
         && *table == plan.table
+        && sight.is_of(plan.row_bytes)
     {
         return Some(*sight);
     }
@@ -87,7 +89,8 @@ impl<F: Fabric> PsClient<F> {
         }
         let out = landing(channel, held, record);
         // SAFETY: `out` is the caller's memory, or the slot's own, which nobody else writes before the request is sent.
-        if !unsafe { view.read(&Wanted { router, shard, table, keys, row_bytes, out, positions: None }) } {
+        let read = unsafe { view.read(&Wanted { router, shard, table, keys, row_bytes, out, positions: None }) };
+        if !(read && channel.is_up(held)) {
             return false;
         }
         record.stage = Stage::Done;
@@ -133,7 +136,7 @@ impl<F: Fabric> PsClient<F> {
             positions: Some(positions),
         };
         // SAFETY: the caller's promise.
-        if !unsafe { view.read(&wanted) } {
+        if !(unsafe { view.read(&wanted) } && channel.is_up(held)) {
             return false;
         }
         record.begin(plan, plan.keys.len() * plan.row_bytes);
@@ -148,7 +151,8 @@ impl<F: Fabric> PsClient<F> {
         let Some(view) = view(channel, held) else { return false };
         let (out, row_bytes) = (landing(channel, held, record), record.row_bytes as usize);
         // SAFETY: the file stays mapped as long as the slot is held; `out` is the caller's memory, or the slot's own.
-        if !(unsafe { record.near.spot.read(out, row_bytes) } && view.holds(record.near.epoch)) {
+        let read = unsafe { record.near.spot.read(out, row_bytes) };
+        if !(read && view.holds(record.near.epoch) && channel.is_up(held)) {
             return false;
         }
         record.stage = Stage::Done;
@@ -170,13 +174,12 @@ impl<F: Fabric> PsClient<F> {
                 None => Err(Error::new(Status::Bug, "one row of more than 4 GiB")),
             }
         };
-        sent.map_or_else(
-            |error| {
-                self.count_fault(channel.shard(), fault::FAILED);
-                record.fail(error);
-                true
-            },
-            |()| false,
-        )
+        let Err(mut error) = sent else { return false };
+        if self.send_again(channel, held, record, &mut error) {
+            return false;
+        }
+        self.count_fault(channel.shard(), fault::FAILED);
+        record.fail(error);
+        true
     }
 }

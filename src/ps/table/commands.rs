@@ -86,12 +86,12 @@ impl BuiltinStore {
         let mut checked = persist::check(&self.options, &path)?;
         let _alone = self.alone(worker)?;
         persist::agreement(self, &checked)?;
+        let _changing = self.shared.as_ref().map(|shared| shared.change_all());
         for head in checked.tables() {
             if self.meant(head.tag, &head.spec.name).is_none() {
                 self.make_loaded(head.tag, &head.spec)?;
             }
         }
-        let _changing = self.shared.as_ref().map(|shared| shared.change_all());
         // SAFETY: everybody else is outside, or this is the only worker.
         unsafe { self.clear_tables() };
         persist::fill(self, &mut checked).map_err(|mut error| {

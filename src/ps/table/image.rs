@@ -310,6 +310,7 @@ fn restore_row(table: &Table, key: u64, row: &[u8], state: &[u8]) -> Result<()> 
     }
     let place = match table.direct_row(key) {
         Some((place, presence)) => {
+            table.warm(place, table.rows.spot(place));
             presence.set(place);
             place
         }

@@ -19,6 +19,9 @@ pub(super) const ABSENT: u32 = u32::MAX;
 const ROWS_MAX: u32 = u32::MAX - 1;
 /// Rows of a table by key number: more would not leave numbers for other keys.
 const DENSE_ROWS_MAX: u64 = 1 << 31;
+/// Most bytes of an index by key number that others read: to look into it takes memory, whether a key is there or not.
+const SHARED_INDEX_BYTES_MAX: u64 = 256 << 20;
+
 /// How keys below `dense_keys` find their rows.
 enum Keying {
     /// The key's number inside the shard is its row.
@@ -79,6 +82,7 @@ impl Table {
         let dense = rows <= DENSE_ROWS_MAX && bytes.saturating_add(index_bytes) <= place.dense_bytes_max;
         let wanted = if dense { rows as u32 } else { 0 };
         let made = |memory: &dyn RowMemory, wanted| Rows::new(place.memory, memory, row_bytes, state_stride, wanted);
+        let index_bytes = if direct { u64::from(wanted) / 8 } else { spec.num_embeddings.saturating_mul(4) };
         let lies_in = |rows: &SharedRows| {
             // SAFETY: the table keeps what its rows lie in.
             let keying = unsafe {
@@ -93,7 +97,7 @@ impl Table {
             Ok::<_, Box<Error>>((made(rows, wanted)?, keying))
         };
         // Where there is no room for all of it, none of it is shared.
-        let shared = place.shared.and_then(|rows| {
+        let shared = place.shared.filter(|_| wanted == 0 || index_bytes <= SHARED_INDEX_BYTES_MAX).and_then(|rows| {
             let more = rows.more(first_shift(stride_of(row_bytes))).ok()?;
             Some((lies_in(rows).ok()?, more))
         });

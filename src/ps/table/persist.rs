@@ -238,6 +238,7 @@ fn fill_rows(table: &Table, keys: &[u64], bytes: &[u8]) -> Result<()> {
             None => table.make_row(*key)?,
         };
         let spot = table.rows.spot(row);
+        table.warm(row, spot);
         // SAFETY: the row and its state exist and nobody else is in the store; the block has as many of both as keys.
         unsafe {
             core::ptr::copy_nonoverlapping(rows[i * row_bytes..].as_ptr(), spot.row, row_bytes);

@@ -165,11 +165,11 @@ impl Scatter<'_> {
         let dim = self.table.spec.dim as usize;
         if let Some((row, presence)) = self.table.direct_row(key) {
             let spot = self.table.rows.spot(row);
+            self.table.warm(row, spot);
             let _writing = self.lock(spot.row)?;
             // SAFETY: the row is ours while locked (or always, with one worker).
             unsafe {
                 if !presence.has(row) {
-                    self.table.warm(row, spot);
                     make_fresh(spot, &self.table.spec);
                 }
                 op.apply(spot, source, dim);

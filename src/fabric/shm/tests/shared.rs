@@ -4,7 +4,7 @@ use super::super::{Shm, ShmOptions};
 use super::open;
 use crate::error::Status;
 use crate::fabric::conformance::pair::{CONFIG, End, PATIENCE, Pair, until};
-use crate::fabric::{Access, Fabric, Qp, QpConfig, QpState, Region, WorkOp};
+use crate::fabric::{Access, Fabric, Qp, QpConfig, QpState, Region, SharedFile, WorkOp};
 use crate::options::HugePages;
 use crate::sync::Arc;
 
@@ -29,6 +29,28 @@ fn a_region_exposed_through_many_queue_pairs_is_mapped_once() {
     drop(pairs);
     last.works();
     assert_eq!(last.a.qp.window(last.b.at(0), 8, Access::ALL), Some(windows[0]));
+}
+
+#[test]
+fn what_is_lent_can_be_read_and_ends_with_its_owner() {
+    let (left, right) = (Arc::new(open()), Arc::new(open()));
+    let file = SharedFile::new(16 << 20).expect("a file");
+    // SAFETY: the file is mapped for writing, and nobody else has it yet.
+    unsafe { file.base().as_ptr().write(7) };
+    let lent = right.lend(&file).expect("lent");
+    let pair = Pair { a: End::new(left), b: End::exposing(right, lent) };
+    pair.connect();
+    let Pair { a, b } = pair;
+    assert_eq!(a.qp.window(b.at(0), 8, Access::REMOTE_WRITE), None);
+    let place = a.qp.window(b.at(0), 16 << 20, Access::REMOTE_READ).expect("a window");
+    // SAFETY: the window stays mapped as long as the queue pair.
+    let first = || unsafe { place.as_ptr().read_volatile() };
+    assert_eq!(first(), 7);
+    drop(b);
+    // The file has its bytes still; who was lent it has let it go.
+    until("the file is let go of", || (first() == 0).then_some(()));
+    // SAFETY: mapped as long as the file.
+    assert_eq!(unsafe { file.base().as_ptr().read() }, 7);
 }
 
 #[test]

@@ -16,6 +16,8 @@ use core::ptr::NonNull;
 const PAGE_BYTES: usize = 4096;
 /// A smaller file is not worth it.
 const FILE_BYTES_MIN: usize = 64 << 20;
+/// As much as a client maps of one process, with room for the rest.
+const FILE_BYTES_MAX: usize = 1 << 39;
 /// `madvise`: make a huge page of what is there, whatever the system's setting for files in memory is. Linux 6.1.
 const MADV_COLLAPSE: libc::c_int = 25;
 
@@ -78,6 +80,9 @@ pub struct SharedRows {
     file: SharedFile,
     /// Huge pages are asked for, as long as the kernel has them for this.
     huge: AtomicBool,
+    /// A thread serves it, or did and ended without a word.
+    serving: AtomicBool,
+
     room: Mutex<Room>,
     /// A bit for each huge page that is to be asked for when it is touched.
     wanted: Zeroed<AtomicU64>,
@@ -95,6 +100,14 @@ struct Room {
     next: usize,
     /// Offset and length of what was given back.
     free: Vec<(usize, usize)>,
+}
+
+/// A limit of this process.
+fn limit_of(what: libc::__rlimit_resource_t) -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is writable.
+    let known = unsafe { libc::getrlimit(what, &raw mut limit) } == 0;
+    if known { usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) } else { usize::MAX }
 }
 
 /// The epoch is odd as long as this lives.
@@ -119,27 +132,38 @@ impl Drop for Serving {
     fn drop(&mut self) {
         // SAFETY: this thread took it in `serve`.
         unsafe { libc::pthread_mutex_unlock(self.rows.owner()) };
+        // Release: pairs with the Acquire in `serve`: the mutex is free.
+        self.rows.serving.store(false, Ordering::Release);
     }
 }
 
 impl SharedRows {
-    /// A file of as much address space as this machine has memory, or less if the process may not have as much.
+    /// A file of as much address space as this machine has memory, and no more than [`FILE_BYTES_MAX`] or a quarter of what
+    /// the process may have.
     ///
     /// # Errors
-    /// `OsError` or `ResourceLimit` when not even 64 MiB can be had.
+    /// `ResourceLimit` when that is less than 64 MiB, or memory is promised to whoever asks only as long as there is some
+    /// (`vm.overcommit_memory=2`), when a touch could fail; `OsError`.
     pub fn new(huge_pages: HugePages) -> Result<SharedRows> {
-        let physical = usize::try_from(physical_bytes()).unwrap_or(1 << 40);
-        let mut bytes = ROWS_AT + physical.next_multiple_of(HUGE_BYTES);
-        let file = loop {
-            match SharedFile::new(bytes) {
-                Ok(file) => break file,
-                Err(error) if bytes / 2 < FILE_BYTES_MIN => return Err(error),
-                Err(_) => bytes = (bytes / 2).next_multiple_of(HUGE_BYTES),
-            }
-        };
+        let refused = |why: &str| Err(Error::new(Status::ResourceLimit, why));
+        if std::fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|text| text.trim() == "2") {
+            return refused("vm.overcommit_memory is 2");
+        }
+        let physical = usize::try_from(physical_bytes()).unwrap_or(FILE_BYTES_MAX);
+        let least = [limit_of(libc::RLIMIT_AS) / 4, limit_of(libc::RLIMIT_FSIZE), FILE_BYTES_MAX];
+        let bytes = least.into_iter().fold(ROWS_AT + physical, usize::min) / HUGE_BYTES * HUGE_BYTES;
+        if bytes < FILE_BYTES_MIN {
+            return refused("the limits of this process (ulimit -v, ulimit -f) leave less than 64 MiB");
+        }
+        let file = SharedFile::new(bytes)?;
+        if huge_pages != HugePages::Off {
+            file.advise_huge();
+        }
         let wanted = Zeroed::new((file.bytes() / HUGE_BYTES).div_ceil(64), false)?;
         let huge = AtomicBool::new(huge_pages != HugePages::Off);
-        let rows = SharedRows { file, huge, room: Mutex::new(Room { next: ROWS_AT, free: Vec::new() }), wanted };
+        let serving = AtomicBool::new(false);
+        let rows =
+            SharedRows { file, huge, serving, room: Mutex::new(Room { next: ROWS_AT, free: Vec::new() }), wanted };
         rows.word(BASE_AT).store(rows.file.base().as_ptr() as u64, Ordering::Relaxed);
         // Release: pairs with the reader's Acquire.
         rows.word(MAGIC_AT).store(MAGIC, Ordering::Release);
@@ -247,9 +271,12 @@ impl SharedRows {
     pub fn serve(self: &Arc<Self>) -> Option<Serving> {
         const { assert!(size_of::<libc::pthread_mutex_t>() <= OWNER_BYTES_MAX) };
         let owner = self.owner();
-        if self.owner_word().load(Ordering::Relaxed) & !libc::FUTEX_WAITERS != 0 {
+        // Acquire: pairs with the Release in the drop of `Serving`.
+        if self.serving.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return None;
         }
+        // What was begun before is not taken for something of this time.
+        drop(self.change_all());
         let mut kind = core::mem::MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
         // SAFETY: `kind` is made before it is used; nobody holds the mutex, and it lies in memory that outlives the guard.
         let taken = unsafe {
@@ -265,6 +292,12 @@ impl SharedRows {
         let me = unsafe { libc::syscall(libc::SYS_gettid) };
         let held = i64::from(self.owner_word().load(Ordering::Relaxed) & libc::FUTEX_TID_MASK);
         serving.filter(|_| held == me)
+    }
+
+    /// Nobody reads it any more: what it holds is of a world that is undone.
+    pub fn withdraw(&self) {
+        // Release: pairs with the readers' Acquire fence, which comes after what they read.
+        self.word(MAGIC_AT).store(0, Ordering::Release);
     }
 
     fn owner_word(&self) -> &AtomicU32 {

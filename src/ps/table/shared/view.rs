@@ -54,6 +54,7 @@ pub struct Wanted<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Sight {
     keying: Keying,
+    row_bytes: usize,
     /// Keys below this are found by number.
     keys: u64,
     rows: u64,
@@ -131,7 +132,7 @@ impl View {
         let more = self.base.wrapping_add(self.within(get(word::MORE_AT), more::WORDS as u64 * 8)?).cast();
         #[allow(clippy::cast_possible_truncation)] // 32 bits
         let stride = stride as usize;
-        Some(Sight { keying, keys, rows, stride, rows_at, index, more, file: *self, served_at })
+        Some(Sight { keying, row_bytes, keys, rows, stride, rows_at, index, more, file: *self, served_at })
     }
 
     /// An offset, if so many bytes lie in the file from there on.
@@ -142,13 +143,13 @@ impl View {
         (end <= self.bytes as u64 && offset.is_multiple_of(8)).then_some(offset as usize)
     }
 
-    /// The epoch that a read begins in. None: all rows may be changing.
+    /// The epoch that a read begins in. None: all rows may be changing, or nobody serves them.
     #[inline(always)]
     #[must_use]
     pub fn epoch(&self) -> Option<u64> {
         // Acquire: pairs with the end of a change of all rows.
         let epoch = self.word(EPOCH_AT).load(Ordering::Acquire);
-        (epoch & 1 == 0).then_some(epoch)
+        (epoch & 1 == 0 && self.is_served()).then_some(epoch)
     }
 
     /// Whether what was read since `epoch` was the serving shard's: nothing changed as a whole, and it serves still.
@@ -157,7 +158,8 @@ impl View {
     pub fn holds(&self, epoch: u64) -> bool {
         // Acquire: what is loaded below is not older than the rows.
         fence(Ordering::Acquire);
-        self.word(EPOCH_AT).load(Ordering::Relaxed) == epoch && self.is_served()
+        let is_ours = self.word(MAGIC_AT).load(Ordering::Relaxed) == MAGIC;
+        is_ours && self.word(EPOCH_AT).load(Ordering::Relaxed) == epoch && self.is_served()
     }
 
     /// Copies the rows of all keys, zeros for those that are not there. False: they are to be asked for by request, and
@@ -192,6 +194,13 @@ pub struct Spot {
 }
 
 impl Sight {
+    /// Whether it was checked for rows of this length.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_of(&self, row_bytes: usize) -> bool {
+        self.row_bytes == row_bytes
+    }
+
     /// # Safety
     /// As for [`View::read`].
     unsafe fn gather<const ROW: usize>(&self, wanted: &Wanted<'_>) -> bool {

@@ -195,6 +195,17 @@ fn whole_and_recent(expected: u64) {
     });
 }
 
+#[test]
+fn what_is_withdrawn_is_read_by_nobody() {
+    let store = store(options());
+    let tag = store.init_table(0, &spec("t", 4, KEYS, Optimizer::Sgd)).unwrap();
+    let (view, shared) = (view(&store), store.shared().unwrap());
+    let _serving = shared.serve().unwrap();
+    assert!(read(&store, view, tag, &[1], 4).is_some());
+    shared.withdraw();
+    assert_eq!(read(&store, view, tag, &[1], 4), None);
+}
+
 /// LOAD writes rows without their locks.
 #[test]
 fn rows_are_whole_while_a_file_is_loaded() {
