@@ -158,9 +158,16 @@ struct Bed {
 }
 
 impl Bed {
+    /// Every request reaches the server.
     fn new(spins: &str) -> Bed {
+        Bed::reading(spins, "off")
+    }
+
+    /// `reads`: whether GETs need no request.
+    fn reading(spins: &str, reads: &str) -> Bed {
         let mut options = vec![
-            ("rdma-namespace", format!("frugal-{}-{spins}", std::process::id())),
+            ("rdma-namespace", format!("frugal-{}-{spins}-{reads}", std::process::id())),
+            ("shared-reads", reads.to_owned()),
             ("rdma-control-plane-port", "0".to_owned()),
             ("poll-spin-iterations", spins.to_owned()),
             ("poll-yield-iterations", "1".to_owned()),
@@ -173,7 +180,7 @@ impl Bed {
         }
         let ours = bag.settings(Side::Server).expect("valid options");
         let server = Server::start(&ours, Arc::new(builtin_store(&ours).expect("a store"))).expect("a server");
-        options[1].1 = server.control_plane_port().expect("shard 0 has it").to_string();
+        options[2].1 = server.control_plane_port().expect("shard 0 has it").to_string();
         let client = Client::open(&options);
         let tables = [16, 32, 128].map(|dim| (dim, client.init_table(dim))).to_vec();
         Bed { client, tables, sent: AtomicU64::new(0), server }
@@ -314,6 +321,23 @@ fn requests_neither_allocate_nor_lock_nor_read_the_clock() {
             assert!(allocations.1 <= RARE, "{case:?}: {} allocations of the poll thread", allocations.1);
             assert_eq!(clock_reads, (0, 0), "{case:?}: clock reads of {REQUESTS} requests (client, poll thread)");
         }
+        bed.stop();
+    });
+}
+
+#[test]
+fn gets_without_a_request_neither_allocate_nor_lock_nor_read_the_clock() {
+    let _alone = lock(&ALONE);
+    watch_locks();
+    as_client(|| {
+        let (bed, mut memory) = (Bed::reading(TIRELESS, "auto"), Memory::new());
+        bed.warm_up(&mut memory);
+        let before = bed.server.stats().handled.gets;
+        for case in ONE_SLOT.iter().chain(&BATCHES).filter(|case| case.kind == Kind::Get) {
+            let [allocations, clock_reads, locks] = counted(|| bed.run(*case, &mut memory, REQUESTS));
+            assert_eq!((allocations.0, clock_reads.0, locks.0), (0, 0, 0), "{case:?}: {REQUESTS} GETs at the client");
+        }
+        assert_eq!(bed.server.stats().handled.gets, before);
         bed.stop();
     });
 }

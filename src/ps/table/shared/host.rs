@@ -138,8 +138,8 @@ impl Drop for Serving {
 }
 
 impl SharedRows {
-    /// A file of as much address space as this machine has memory, and no more than [`FILE_BYTES_MAX`] or a quarter of what
-    /// the process may have.
+    /// A file of as much address space as this machine has memory, and no more than 512 GiB or a quarter of what the
+    /// process may have.
     ///
     /// # Errors
     /// `ResourceLimit` when that is less than 64 MiB, or memory is promised to whoever asks only as long as there is some
