@@ -487,7 +487,9 @@ impl<F: Fabric, R> Channel<F, R> {
                     let lane = self.lane_of(arrived);
                     let connection = lane.connection();
                     if !connection.replenish(1) {
-                        lane.fail(connection.parts().generation, DirtyReason::PostFailed);
+                        // A queue pair that fell to ERR knows better why than the refused receive does.
+                        let reason = connection.symptom().unwrap_or(DirtyReason::PostFailed);
+                        lane.fail(connection.parts().generation, reason);
                     }
                     // Release: pairs with the Acquire above.
                     arrived.arrived.store(1, Ordering::Release);
