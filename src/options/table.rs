@@ -108,7 +108,8 @@ option_table! {
     /// Whether bytes that a device writes become visible in order, which commit scheme `single` needs. `auto` asks the device; `yes` takes it from you, as for adapters on x86 without adaptive routing and without relaxed ordering. Never for Soft-RoCE: its kernel module copies some writes backwards.
     data_in_order: DataInOrder = Spec::choice("rdma-data-in-order", "auto", DataInOrder::WORDS);
 
-    /// How long a request waits for its answer.
+    /// How long a request waits for its answer. Counted from the first look at it that has to wait, not from its submit:
+    /// requests that are waited for one after the other can take this long each.
     wait_timeout_ms: u64 = Spec::milliseconds("rdma-wait-timeout-ms", "60000", 1)
         .environment(&["RECSTORE_RDMA_WAIT_TIMEOUT_MS"]);
     /// How many times in a row a waiting client looks for its answer before it starts to yield.
@@ -154,7 +155,7 @@ option_table! {
     global_id: Option<u32> = Spec::optional("global-id", 0, SHARDS_MAX + CLIENTS_MAX - 1);
     /// The shard that this server serves.
     shard_id: u32 = Spec::number("shard-id", "0", 0, SHARDS_MAX - 1).server();
-    /// This client's number. `auto`: the control plane gives one.
+    /// This client's number. `auto`: the control plane gives one, above 65535, and another one after each start.
     client_id: Option<u32> = Spec::optional("client-id", 0, CLIENTS_MAX - 1).client()
         .aliases(&["os-client-index", "rdma-logical-client-id"])
         .environment(&["RECSTORE_RDMA_OS_CLIENT_INDEX", "RANK", "LOCAL_RANK"]);
@@ -184,8 +185,9 @@ option_table! {
     get_response_mode: GetResponseMode = Spec::choice("rdma-get-response-mode", "auto", GetResponseMode::WORDS)
         .environment(&["RECSTORE_RDMA_GET_RESPONSE_MODE"]);
     /// Whether GETs of the built-in table read the rows in the shard's memory, without a request. `auto`: on `shm`, unless
-    /// huge-pages is `on`; what cannot be read at once goes by request.
-    /// Rows are whole and never older than what was answered; the shard counts no such GET. `off` at either end: never.
+    /// huge-pages is `on`; what cannot be read at once goes by request. Rows are whole and never older than what was
+    /// answered. Such a GET holds a slot as any other until it is finished; the client counts it, and the shard does not.
+    /// `off` at either end: never.
     shared_reads: SharedReads = Spec::choice("shared-reads", "auto", SharedReads::WORDS);
     /// Version of the PUT protocol; only 2 is left.
     put_protocol_version: u32 = Spec::number("rdma-put-protocol-version", "2", 2, 2);
