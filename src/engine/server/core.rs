@@ -18,7 +18,7 @@ use crate::error::{Error, Result, Status};
 use crate::fabric::Fabric;
 use crate::ids::{ClientId, Incarnation, ShardId};
 use crate::options::{CheckpointSurvivors, Settings, SharedReads};
-use crate::ps::table::SharedRows;
+use crate::ps::table::{SharedRows, not_shared};
 use crate::ps::{Handler, HandlerCounts, Scratch, Store};
 use crate::rpc::Window;
 use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering, lock};
@@ -138,6 +138,7 @@ impl<F: Fabric> Core<F> {
         expect(&fabric, &settings, EndOf::Server, settings.num_client_processes);
         let restored = restore(&settings, &control, &*store, state.as_deref())?;
         let guests = guests(&settings, restored.windows)?;
+        let shown = store.as_builtin().and_then(|store| store.shared().cloned());
         let shared = Arc::new(Shared {
             mailboxes: mailboxes(&fabric, &settings)?,
             incarnation,
@@ -152,8 +153,8 @@ impl<F: Fabric> Core<F> {
             worker_counts: (0..=settings.get_workers).map(|_| Mutex::default()).collect(),
             closing: AtomicBool::new(false),
             plane_lost: AtomicBool::new(false),
-            rows: lend(&fabric, &settings, &*store),
-            shown: store.as_builtin().and_then(|store| store.shared().cloned()),
+            rows: lend(&fabric, &settings, shown.as_ref()),
+            shown,
             settings,
             fabric,
         });
@@ -298,19 +299,13 @@ fn join(settings: &Settings, identity: &Identity, incarnation: Incarnation, dead
 }
 
 /// The store's rows as memory that clients may read. None: not this store, not this fabric, or not as the options say.
-fn lend<F: Fabric>(fabric: &F, settings: &Settings, store: &dyn Store) -> Option<F::Region> {
-    let shared = store.as_builtin()?.shared().filter(|_| settings.shared_reads == SharedReads::Auto)?;
+fn lend<F: Fabric>(fabric: &F, settings: &Settings, shown: Option<&Arc<SharedRows>>) -> Option<F::Region> {
+    let shared = shown.filter(|_| settings.shared_reads == SharedReads::Auto)?;
     match fabric.lend(shared.file()) {
         Ok(region) => Some(region),
         Err(error) if error.status == Status::Unsupported => None,
         Err(error) => {
-            let shard = settings.shard_id;
-            crate::event!(
-                crate::observe::Level::WARN,
-                crate::observe::events::ROWS_NOT_SHARED,
-                shard,
-                error = %error
-            );
+            not_shared(settings.shard_id, &error);
             None
         }
     }

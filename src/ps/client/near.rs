@@ -15,24 +15,16 @@ use crate::rpc::{Channel, Held, MappedRows};
 use crate::time::now;
 use crate::wire::{INLINE_BYTES, Op};
 
-/// The shard's rows, if they are mapped here.
+/// The shard's rows, as a held slot's connection maps them.
 #[inline(always)]
-fn view<F: Fabric>(channel: &Channel<F, Record>, held: Held) -> Option<View> {
-    let MappedRows { base, bytes, .. } = channel.rows(held)?;
+fn view(mapped: MappedRows) -> Option<View> {
     // SAFETY: mapped as long as the slot is held, and longer than any use of the view.
-    unsafe { View::new(base.as_ptr(), bytes) }
+    unsafe { View::new(mapped.base.as_ptr(), mapped.bytes) }
 }
 
 /// What is known of a table: looked up once for each slot, table and connection.
 #[inline(always)]
-fn sight<F: Fabric>(
-    channel: &Channel<F, Record>,
-    held: Held,
-    view: View,
-    plan: &Plan<'_>,
-    near: &mut Near,
-) -> Option<Sight> {
-    let connection = channel.rows(held)?.connection;
+fn sight(connection: (u32, u32), view: View, plan: &Plan<'_>, near: &mut Near) -> Option<Sight> {
     if let Some((over, table, sight)) = &near.sight
         && *over == connection
         && *table == plan.table
@@ -72,37 +64,56 @@ impl<F: Fabric> PsClient<F> {
         record: &mut Record,
         timed: bool,
     ) -> bool {
-        let Some(view) = view(channel, held) else { return false };
-        let (router, shard) = (&self.router, channel.shard());
-        let (table, keys, row_bytes) = (plan.table, plan.keys, plan.row_bytes);
-        if let ([key], false) = (keys, timed) {
+        if let ([key], false) = (plan.keys, timed) {
             let near = &mut record.near;
             let mut found = || {
+                let mapped = channel.rows(held)?;
+                let view = view(mapped)?;
                 let epoch = view.epoch()?;
-                Some((epoch, sight(channel, held, view, plan, near)?.spot(router, shard, *key, row_bytes)?))
+                let sight = sight(mapped.connection, view, plan, near)?;
+                Some((epoch, sight.spot(&self.router, channel.shard(), *key, plan.row_bytes)?))
             };
             let Some((epoch, spot)) = found() else { return false };
-            (record.near.table, record.near.key) = (table, *key);
+            (record.near.table, record.near.key) = (plan.table, *key);
             (record.near.epoch, record.near.spot) = (epoch, spot);
             record.stage = Stage::Unread;
             return true;
         }
         let out = landing(channel, held, record);
         // SAFETY: `out` is the caller's memory, or the slot's own, which nobody else writes before the request is sent.
-        let read = unsafe { view.read(&Wanted { router, shard, table, keys, row_bytes, out, positions: None }) };
-        if !(read && channel.is_up(held)) {
+        if !unsafe { self.bring(channel, held, plan, out, None) } {
             return false;
         }
-        record.stage = Stage::Done;
         if timed {
             record.sent();
-            record.stage = Stage::Done;
         }
-        self.count_read(shard, held, record);
+        record.stage = Stage::Done;
+        self.count_read(channel.shard(), held, record);
         if timed {
             self.count_timed(channel, held, record, now());
         }
         true
+    }
+
+    /// Copies all rows to `out`, in order or to their positions. False: they could not be read.
+    ///
+    /// # Safety
+    /// The slot is held; `out` is valid for writes of a row for each key, or at each of the positions, which are as many.
+    #[inline(always)]
+    unsafe fn bring(
+        &self,
+        channel: &Channel<F, Record>,
+        held: Held,
+        plan: &Plan<'_>,
+        out: *mut u8,
+        positions: Option<&[u32]>,
+    ) -> bool {
+        let Some(view) = channel.rows(held).and_then(view) else { return false };
+        let (router, shard, table, row_bytes) = (&self.router, channel.shard(), plan.table, plan.row_bytes);
+        let wanted = Wanted { router, shard, table, keys: plan.keys, row_bytes, out, positions };
+        // SAFETY: the caller's promise.
+        let read = unsafe { view.read(&wanted) };
+        read && channel.is_up(held)
     }
 
     /// Brings the rows of a part of a batch to their positions in `rows`, if this side can read them. False: the part is to
@@ -119,24 +130,11 @@ impl<F: Fabric> PsClient<F> {
         positions: &[u32],
         rows: *mut u8,
     ) -> bool {
-        let Some(view) = view(channel, held) else { return false };
         // SAFETY: the record is the holder's.
         let record = unsafe { &mut *channel.record(held) };
-        if record.is_unusual {
-            // The usual way knows what to do about it.
-            return false;
-        }
-        let wanted = Wanted {
-            router: &self.router,
-            shard: channel.shard(),
-            table: plan.table,
-            keys: plan.keys,
-            row_bytes: plan.row_bytes,
-            out: rows,
-            positions: Some(positions),
-        };
+        // One that is unusual goes the usual way, which knows what to do about it.
         // SAFETY: the caller's promise.
-        if !(unsafe { view.read(&wanted) } && channel.is_up(held)) {
+        if record.is_unusual || !unsafe { self.bring(channel, held, plan, rows, Some(positions)) } {
             return false;
         }
         record.begin(plan, plan.keys.len() * plan.row_bytes);
@@ -148,7 +146,7 @@ impl<F: Fabric> PsClient<F> {
     /// Reads the row of a request that is unread. False: it could not be.
     #[inline(never)]
     pub(super) fn read_now(&self, channel: &Channel<F, Record>, held: Held, record: &mut Record) -> bool {
-        let Some(view) = view(channel, held) else { return false };
+        let Some(view) = channel.rows(held).and_then(view) else { return false };
         let (out, row_bytes) = (landing(channel, held, record), record.row_bytes as usize);
         // SAFETY: the file stays mapped as long as the slot is held; `out` is the caller's memory, or the slot's own.
         let read = unsafe { record.near.spot.read(out, row_bytes) };

@@ -7,8 +7,8 @@ use core::ptr::NonNull;
 use std::io;
 
 /// Bytes of a huge page on x86-64 and on arm64 with 4 KiB base pages.
-const HUGE_BYTES: usize = 2 << 20;
-const PAGE_BYTES: usize = 4096;
+pub(super) const HUGE_BYTES: usize = 2 << 20;
+pub(super) const PAGE_BYTES: usize = 4096;
 /// Less address space than this is no table.
 const RESERVE_BYTES_MIN: usize = 64 << 20;
 

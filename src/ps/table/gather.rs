@@ -12,9 +12,15 @@ const AHEAD_MAX: usize = 24;
 /// Of long rows fewer: the processor keeps track of so many lines at once.
 const AHEAD_LINES: usize = 48;
 const AHEAD_MIN: usize = 4;
-const RING: usize = 32;
+pub(super) const RING: usize = 32;
 /// Keys that a timed GET takes at a time.
 const TIMED_KEYS: usize = 64;
+
+/// How many rows of this length are asked for ahead.
+#[inline(always)]
+pub(super) fn ahead_of(row_bytes: usize) -> usize {
+    (AHEAD_LINES * 64 / row_bytes.max(1)).clamp(AHEAD_MIN, AHEAD_MAX)
+}
 
 /// One GET.
 pub(super) struct Gather<'a> {
@@ -98,7 +104,7 @@ impl Gather<'_> {
             // SAFETY: the caller's promise.
             return unsafe { self.one::<ROW, LOCKED>(*key) };
         }
-        let ahead = (AHEAD_LINES * 64 / row_bytes).clamp(AHEAD_MIN, AHEAD_MAX);
+        let ahead = ahead_of(row_bytes);
         let mut ring = [core::ptr::null(); RING];
         let hashed = !self.table.is_direct();
         if hashed {

@@ -1,6 +1,6 @@
 //! From keys to row numbers.
 
-use super::arena::RowMemory;
+use super::arena::{HUGE_BYTES, RowMemory};
 use super::shared::More;
 use crate::error::{Error, Result, Status};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -8,8 +8,6 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 
-/// From this size on, a slice is a mapping of its own that starts at a huge page.
-const HUGE_BYTES: usize = 2 << 20;
 /// Bytes of a row that are worth asking for ahead; the hardware follows by itself after that.
 const FETCH_BYTES_MAX: usize = 512;
 
@@ -67,6 +65,7 @@ impl<T: ZeroBytes> Zeroed<T> {
         if layout.size() == 0 {
             return Ok(Zeroed::empty());
         }
+        // From this size on, a slice is a mapping of its own that starts at a huge page.
         if layout.size() < HUGE_BYTES {
             // SAFETY: the layout is not empty.
             let start = unsafe { alloc_zeroed(layout) };

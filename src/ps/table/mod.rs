@@ -88,8 +88,7 @@ pub struct StoreOptions {
     pub dense_bytes_max: u64,
     /// Where SAVE and LOAD have their files; None: both are refused.
     pub checkpoint_directory: Option<PathBuf>,
-    /// Whether rows that are found by key number lie where other processes of this host can read them. Not with
-    /// [`HugePages::On`].
+    /// Whether tables lie where other processes of this host can read them. Not with [`HugePages::On`].
     pub shared: bool,
 }
 
@@ -104,16 +103,20 @@ fn share(options: &StoreOptions) -> Option<Arc<SharedRows>> {
             Some(Arc::new(shared))
         }
         Err(error) => {
-            let shard = options.shard;
-            crate::event!(
-                crate::observe::Level::WARN,
-                crate::observe::events::ROWS_NOT_SHARED,
-                shard,
-                error = %error
-            );
+            not_shared(options.shard, &error);
             None
         }
     }
+}
+
+/// Says that rows do not lie where others can read them, and why.
+pub(crate) fn not_shared(shard: u32, error: &Error) {
+    crate::event!(
+        crate::observe::Level::WARN,
+        crate::observe::events::ROWS_NOT_SHARED,
+        shard,
+        error = %error
+    );
 }
 
 /// What SAVE and LOAD do instead of the built-in files.

@@ -82,7 +82,6 @@ impl Table {
         let dense = rows <= DENSE_ROWS_MAX && bytes.saturating_add(index_bytes) <= place.dense_bytes_max;
         let wanted = if dense { rows as u32 } else { 0 };
         let made = |memory: &dyn RowMemory, wanted| Rows::new(place.memory, memory, row_bytes, state_stride, wanted);
-        let index_bytes = if direct { u64::from(wanted) / 8 } else { spec.num_embeddings.saturating_mul(4) };
         let lies_in = |rows: &SharedRows| {
             // SAFETY: the table keeps what its rows lie in.
             let keying = unsafe {
@@ -96,8 +95,9 @@ impl Table {
             };
             Ok::<_, Box<Error>>((made(rows, wanted)?, keying))
         };
+        let looked_into = if direct { u64::from(wanted) / 8 } else { index_bytes };
         // Where there is no room for all of it, none of it is shared.
-        let shared = place.shared.filter(|_| wanted == 0 || index_bytes <= SHARED_INDEX_BYTES_MAX).and_then(|rows| {
+        let shared = place.shared.filter(|_| wanted == 0 || looked_into <= SHARED_INDEX_BYTES_MAX).and_then(|rows| {
             let more = rows.more(first_shift(stride_of(row_bytes))).ok()?;
             Some((lies_in(rows).ok()?, more))
         });
@@ -146,7 +146,7 @@ impl Table {
             Keying::Mapped(numbers) => Index::Numbers(numbers.as_ptr()),
             Keying::Hashed => Index::Nothing,
         };
-        let (rows, first_row, _) = self.rows.dense();
+        let (rows, first_row) = self.rows.dense();
         let (row_bytes, stride) = (u32::try_from(self.row_bytes).ok()?, u32::try_from(self.rows.stride()).ok()?);
         Some(Entry { row_bytes, stride, keys: self.dense_keys, rows, first_row, index, more })
     }

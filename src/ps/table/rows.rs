@@ -51,6 +51,16 @@ pub(super) fn first_shift(stride: usize) -> u32 {
     (FIRST_CHUNK_BYTES / stride).max(1).ilog2()
 }
 
+/// Chunk, rows in it, and place inside it, of a row by its number among those that are not dense. `first_shift` is below
+/// 32.
+#[inline]
+#[allow(clippy::cast_possible_truncation)] // 64-bit only
+pub(super) fn chunk_of(number: u32, first_shift: u32) -> (usize, usize, usize) {
+    let shifted = u64::from(number) + (1 << first_shift);
+    let log = shifted.ilog2();
+    ((log - first_shift) as usize, 1 << log, (shifted - (1 << log)) as usize)
+}
+
 impl Rows {
     /// `dense`: where the dense piece comes from.
     pub fn new(
@@ -82,13 +92,10 @@ impl Rows {
         })
     }
 
-    /// Chunk, rows in it, and place inside it, of a row that is not dense.
+    /// [`chunk_of`] a row that is not dense.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // 64-bit only
     fn chunk_of(&self, row: u32) -> (usize, usize, usize) {
-        let shifted = u64::from(row - self.dense_rows) + (1 << self.first_shift);
-        let log = shifted.ilog2();
-        ((log - self.first_shift) as usize, 1 << log, (shifted - (1 << log)) as usize)
+        chunk_of(row - self.dense_rows, self.first_shift)
     }
 
     /// Address of a row that exists: a dense one, or one that [`Rows::ensure`] was called for.
@@ -122,9 +129,9 @@ impl Rows {
         self.shared = Some(more);
     }
 
-    /// How many rows lie in the first piece, where it begins, and its length with the states.
-    pub fn dense(&self) -> (u32, *const u8, usize) {
-        (self.dense_rows, self.dense_base, self.dense_rows as usize * (self.stride + self.state_stride))
+    /// How many rows lie in the first piece, and where it begins.
+    pub fn dense(&self) -> (u32, *const u8) {
+        (self.dense_rows, self.dense_base)
     }
 
     /// Bytes from one row to the next.

@@ -1,6 +1,6 @@
 //! The serving side: a shard's rows in a file, and its directory.
 
-use super::super::arena::{MemoryReport, RowMemory, RowSegment, physical_bytes};
+use super::super::arena::{MemoryReport, PAGE_BYTES, RowMemory, RowSegment, physical_bytes};
 use super::super::index::Zeroed;
 use super::super::locks::Stripes;
 use super::{
@@ -13,7 +13,6 @@ use crate::ids::TableTag;
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
 use core::ptr::NonNull;
 
-const PAGE_BYTES: usize = 4096;
 /// A smaller file is not worth it.
 const FILE_BYTES_MIN: usize = 64 << 20;
 /// As much as a client maps of one process, with room for the rest.
@@ -75,14 +74,13 @@ pub(in crate::ps::table) struct Entry {
     pub more: More,
 }
 
-/// The file. Rows are taken from it and never given back before it is dropped. Threads: any.
+/// The file. Rows keep their places in it; only a hash index that a larger one replaced is given back. Threads: any.
 pub struct SharedRows {
     file: SharedFile,
     /// Huge pages are asked for, as long as the kernel has them for this.
     huge: AtomicBool,
     /// A thread serves it, or did and ended without a word.
     serving: AtomicBool,
-
     room: Mutex<Room>,
     /// A bit for each huge page that is to be asked for when it is touched.
     wanted: Zeroed<AtomicU64>,

@@ -27,11 +27,9 @@ pub(super) use host::{Entry, Index, More};
 pub use host::{Serving, SharedRows};
 pub use view::{Sight, Spot, View, Wanted};
 
+use super::arena::HUGE_BYTES;
 use super::locks::STRIPES;
 use super::{HugePages, TABLES_MAX};
-
-/// Bytes of a huge page on x86-64 and on arm64 with 4 KiB base pages.
-const HUGE_BYTES: usize = 2 << 20;
 
 /// What the file begins with, so that nothing else is taken for it; says which arrangement this is.
 const MAGIC: u64 = u64::from_le_bytes(*b"RLROWS01");

@@ -1,8 +1,9 @@
 //! The reading side: another process's rows.
 
-use super::super::gather::copy_row;
+use super::super::gather::{RING, ahead_of, copy_row};
 use super::super::index::{Slot, fetch_line, fetch_row, home};
 use super::super::locks::{STRIPES, Stripes, Versions};
+use super::super::rows::chunk_of;
 use super::{
     BASE_AT, DIRECT, ENTRIES_AT, ENTRY_BYTES, EPOCH_AT, HASHED, MAGIC, MAGIC_AT, MAPPED, OWNER_AT, ROWS_AT, STRIPES_AT,
     more, word,
@@ -11,11 +12,6 @@ use crate::ids::TableTag;
 use crate::ps::routing::Router;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Rows asked for ahead of the one being copied, as many as when a shard gathers.
-const AHEAD_MAX: usize = 24;
-const AHEAD_LINES: usize = 48;
-const AHEAD_MIN: usize = 4;
-const RING: usize = 32;
 /// Slots of a hash index that are looked at for one key. Half of them are free, so an honest search is far shorter.
 const PROBES_MAX: usize = 1024;
 
@@ -271,12 +267,10 @@ impl Sight {
     #[inline(never)]
     fn later(&self, number: u64) -> (Spot, bool) {
         let place = || {
-            let first_shift = self.more(more::FIRST_SHIFT).filter(|shift| *shift < 32)?;
-            let shifted = number + (1 << first_shift);
-            let log = shifted.ilog2();
-            let chunk = log as usize - usize::try_from(first_shift).ok()?;
+            let first_shift = self.more(more::FIRST_SHIFT).and_then(|shift| u32::try_from(shift).ok());
+            let (chunk, _, place) = chunk_of(u32::try_from(number).ok()?, first_shift.filter(|shift| *shift < 32)?);
             let chunk_at = self.more(more::CHUNKS_AT + chunk).filter(|at| *at != 0)?;
-            let offset = (shifted - (1 << log)).checked_mul(self.stride as u64)?;
+            let offset = (place as u64).checked_mul(self.stride as u64)?;
             self.file.within(chunk_at, offset.checked_add(self.stride as u64)?)?;
             usize::try_from(chunk_at + offset).ok()
         };
@@ -370,7 +364,7 @@ impl Sight {
     #[inline(always)]
     unsafe fn body<const ROW: usize>(&self, wanted: &Wanted<'_>) -> bool {
         let row_bytes = if ROW == 0 { wanted.row_bytes } else { ROW };
-        let ahead = (AHEAD_LINES * 64 / row_bytes.max(1)).clamp(AHEAD_MIN, AHEAD_MAX);
+        let ahead = ahead_of(row_bytes);
         let (mut ring, mut all_known) = ([self.nowhere(); RING], true);
         let hashed = self.keying == Keying::Hashed;
         if hashed {
