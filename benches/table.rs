@@ -1,4 +1,5 @@
-//! The built-in store beside a bare gather of the same rows: what keys, presence and prefetch cost.
+//! The built-in store beside a bare gather of the same rows: what keys, presence and prefetch cost, and what a reader of
+//! shared rows pays.
 //!
 //! First a table of ratios, each taken in one run from interleaved rounds; then the usual benchmarks.
 #![allow(clippy::cast_possible_truncation)] // small tables
@@ -6,8 +7,8 @@
 
 use divan::Bencher;
 use reclane::ids::TableTag;
-use reclane::ps::table::{BuiltinStore, HugePages, MappedMemory, RowMemory, StoreOptions};
-use reclane::ps::{HashMethod, RowsIn, Store};
+use reclane::ps::table::{BuiltinStore, Calm, HugePages, MappedMemory, RowMemory, Serving, StoreOptions, View, Wanted};
+use reclane::ps::{HashMethod, Router, RowsIn, Store};
 use reclane::time::now;
 use reclane::wire::payload::{Optimizer, TableSpec};
 
@@ -41,10 +42,23 @@ struct Setup {
     out: Vec<u64>,
     gradients: Vec<f32>,
     shape: Shape,
+    router: Router,
+    /// How another process sees the rows.
+    view: Option<(View, Serving)>,
+    calm: Calm,
 }
 
 impl Setup {
     fn new(shape: Shape, direct: bool, workers: u32, optimizer: Optimizer) -> Setup {
+        Self::open(shape, direct, workers, optimizer, false)
+    }
+
+    /// Its rows lie where other processes can read them.
+    fn shared(shape: Shape, direct: bool) -> Setup {
+        Self::open(shape, direct, 1, Optimizer::Sgd, true)
+    }
+
+    fn open(shape: Shape, direct: bool, workers: u32, optimizer: Optimizer, shared: bool) -> Setup {
         let Shape(rows, row_bytes) = shape;
         let all = TABLE_BYTES / row_bytes;
         let store = BuiltinStore::new(StoreOptions {
@@ -57,7 +71,7 @@ impl Setup {
             numa_id: None,
             dense_bytes_max: 0,
             checkpoint_directory: None,
-            shared: false,
+            shared,
         })
         .unwrap();
         let spec = TableSpec {
@@ -81,7 +95,27 @@ impl Setup {
         unsafe { core::ptr::copy_nonoverlapping(ones.as_ptr().cast(), bare, TABLE_BYTES) };
         let out = vec![0; rows * row_bytes / 8];
         let gradients = vec![0.001; rows * row_bytes / 4];
-        Setup { store, tag, keys: keys(row_bytes), bare, _bare_memory: bare_memory, out, gradients, shape }
+        let view = shared.then(|| {
+            let rows = store.shared().expect("shared rows");
+            let serving = rows.serve().expect("nobody else serves them");
+            // SAFETY: mapped as long as the store, which lives as long as the setup.
+            (unsafe { View::new(rows.file().base().as_ptr(), rows.file().bytes()) }.unwrap(), serving)
+        });
+        let router = Router::new(HashMethod::SimpleMod, 1);
+        let keys = keys(row_bytes);
+        Setup {
+            store,
+            tag,
+            keys,
+            bare,
+            _bare_memory: bare_memory,
+            out,
+            gradients,
+            shape,
+            router,
+            view,
+            calm: Calm::default(),
+        }
     }
 
     fn batch(&self, round: usize) -> &[u64] {
@@ -93,6 +127,18 @@ impl Setup {
         let out = self.out.as_mut_ptr().cast();
         // SAFETY: `out` has room for the rows.
         unsafe { self.store.get(0, self.tag, self.batch(round), &[], out).unwrap() };
+    }
+
+    /// What a process does that has mapped the rows.
+    fn read(&mut self, round: usize) {
+        let out = self.out.as_mut_ptr().cast();
+        let Some((view, _)) = &self.view else { return };
+        let (router, row_bytes, mut calm) = (&self.router, self.shape.1, self.calm);
+        let keys = self.batch(round);
+        let wanted = Wanted { router, shard: 0, table: self.tag, keys, row_bytes, out, positions: None };
+        // SAFETY: `out` has room for the rows.
+        assert!(unsafe { view.read(&wanted, &mut calm) });
+        self.calm = calm;
     }
 
     fn gradients(&self) -> RowsIn {
@@ -201,6 +247,12 @@ fn report(what: &str, mut setup: Setup, turns: &[Turn]) {
 
 fn ratios() {
     println!("table of 64 MiB, one shard; the last column is the ratio to the bare gather of the same run");
+    let near: [Turn; 4] = [
+        ("bare gather", Setup::gather),
+        ("prefetched", Setup::gather_prefetched),
+        ("get", Setup::get),
+        ("read", Setup::read),
+    ];
     let all: [Turn; 5] = [
         ("bare gather", Setup::gather),
         ("prefetched", Setup::gather_prefetched),
@@ -209,6 +261,8 @@ fn ratios() {
         ("update", Setup::update),
     ];
     for shape in SHAPES {
+        report("direct, shared", Setup::shared(shape, true), &near);
+        report("hashed, shared", Setup::shared(shape, false), &near);
         report("direct, SGD", Setup::new(shape, true, 1, Optimizer::Sgd), &all);
         report("direct, 2 workers", Setup::new(shape, true, 2, Optimizer::Sgd), &all);
         report("hashed, SGD", Setup::new(shape, false, 1, Optimizer::Sgd), &all);

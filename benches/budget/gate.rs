@@ -80,12 +80,13 @@ impl Gate {
 pub struct GatedStore {
     inner: BuiltinStore,
     gate: Arc<Gate>,
+    is_shown: bool,
 }
 
 impl GatedStore {
-    /// Behind this gate.
-    pub fn new(inner: BuiltinStore, gate: Arc<Gate>) -> GatedStore {
-        GatedStore { inner, gate }
+    /// Behind this gate. `is_shown`: clients may read its rows where they lie.
+    pub fn new(inner: BuiltinStore, gate: Arc<Gate>, is_shown: bool) -> GatedStore {
+        GatedStore { inner, gate, is_shown }
     }
 }
 
@@ -141,6 +142,10 @@ impl Store for GatedStore {
         self.gate.pass();
         // SAFETY: as the caller promises.
         unsafe { self.inner.update(worker, table, keys, gradients, flat) }
+    }
+
+    fn as_builtin(&self) -> Option<&BuiltinStore> {
+        self.is_shown.then_some(&self.inner)
     }
 
     fn command(&self, worker: u32, command: &Command) -> Result<(), RpcStatus> {

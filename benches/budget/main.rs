@@ -50,7 +50,7 @@ fn main() {
         return;
     }
     let gate = Arc::new(Gate::default());
-    let server = server(&gate);
+    let server = server(&gate, false);
     let client = Client::open(&options(server.control_plane_port().expect("shard 0 has the control plane")));
     let table = client.init_table(ROW_FLOATS);
     for key in 0..KEYS {
@@ -65,6 +65,7 @@ fn main() {
     }
     drop(client);
     server.stop(Duration::from_secs(60)).expect("an idle server stops");
+    count_own_reads();
 }
 
 /// Options under which nobody yields or sleeps: that would be what is counted.
@@ -97,10 +98,47 @@ fn settings(side: Side) -> Settings {
     all.settings(side).expect("valid options")
 }
 
-fn server(gate: &Arc<Gate>) -> Server {
+fn server(gate: &Arc<Gate>, is_shown: bool) -> Server {
     let ours = settings(Side::Server);
     let store = builtin_store(&ours).expect("a store");
-    Server::start(&ours, Arc::new(GatedStore::new(store, Arc::clone(gate)))).expect("a server")
+    Server::start(&ours, Arc::new(GatedStore::new(store, Arc::clone(gate), is_shown))).expect("a server")
+}
+
+/// A client that reads the rows itself. The server is held in an UPDATE meanwhile, before it touches a row.
+fn count_own_reads() {
+    let gate = Arc::new(Gate::default());
+    gate.open();
+    let server = server(&gate, true);
+    let client = Client::open(&options(server.control_plane_port().expect("shard 0 has the control plane")));
+    let sizes = [("client_own_get_1x64", 1, 16), ("client_own_get_512x128", 512, 32)];
+    let tables = sizes.map(|(_, _, floats)| client.init_table_of(KEYS, floats));
+    for ((_, rows, floats), table) in sizes.iter().zip(tables) {
+        for first in (0..KEYS).step_by(*rows) {
+            let keys: Vec<u64> = (first..).take(*rows).collect();
+            client.finish(client.submit(table, Kind::Put, &keys, &mut vec![1.0; rows * floats]));
+        }
+    }
+    gate.close("held");
+    let (before, mut gradient) = (gate.calls(), [1.0_f32; ROW_FLOATS]);
+    let held = client.submit(tables[0], Kind::Update, &[0], &mut gradient);
+    gate.await_calls(before + 1);
+    for ((name, rows, floats), table) in sizes.iter().zip(tables) {
+        let mut place = vec![1.0_f32; rows * floats];
+        for round in 0..WARM_UP + COUNTED {
+            let keys: Vec<u64> = (0..*rows as u64).map(|key| (key * 7 + round as u64) % KEYS).collect();
+            callgrind::toggle();
+            let request = client.submit(table, Kind::Get, &keys, &mut place);
+            callgrind::toggle();
+            callgrind::toggle();
+            client.finish(request);
+            callgrind::toggle();
+            callgrind::dump(if round < WARM_UP { "warm_up" } else { named(name) });
+        }
+    }
+    gate.open();
+    client.finish(held);
+    drop(client);
+    server.stop(Duration::from_secs(60)).expect("an idle server stops");
 }
 
 /// The client's part: what `submit`, `wait` and `revoke` take together when the answer is there at the first look.

@@ -92,7 +92,7 @@ pub struct MappedRows {
     /// How many bytes.
     pub bytes: usize,
     /// Which connection of which lane: no other one of this client has the same.
-    pub connection: (u32, u32),
+    pub connection: u64,
 }
 
 /// One connection.
@@ -206,7 +206,7 @@ impl<F: Fabric> Connection<F> {
     #[inline(always)]
     pub fn rows(&self) -> Option<MappedRows> {
         let (rows, bytes) = self.rows.as_ref()?;
-        let connection = (self.parts.lane, self.parts.generation);
+        let connection = u64::from(self.parts.lane) << 32 | u64::from(self.parts.generation);
         Some(MappedRows { base: rows.place(), bytes: *bytes, connection })
     }
 

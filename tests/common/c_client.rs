@@ -39,11 +39,17 @@ impl Client {
     }
 
     pub fn init_table(&self, dim: usize) -> u32 {
+        self.init_table_of(0, dim)
+    }
+
+    /// A table whose keys are below `keys`; 0: they may be any.
+    pub fn init_table_of(&self, keys: u64, dim: usize) -> u32 {
         let name = CString::new(format!("rows-{dim}")).expect("no zero");
         // SAFETY: all zero is a valid value of the struct, as its documentation says.
         let mut wanted: reclane_table_options = unsafe { core::mem::zeroed() };
         wanted.struct_size = u32::try_from(size_of::<reclane_table_options>()).expect("small");
         wanted.name = name.as_ptr();
+        wanted.num_embeddings = keys;
         wanted.dim = u32::try_from(dim).expect("small");
         wanted.learning_rate = 0.5;
         let mut table = 0;

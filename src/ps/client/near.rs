@@ -10,7 +10,7 @@ use super::tally::fault;
 use super::{Plan, PsClient};
 use crate::error::{Error, Status};
 use crate::fabric::Fabric;
-use crate::ps::table::{Sight, View, Wanted};
+use crate::ps::table::{Calm, Sight, View, Wanted};
 use crate::rpc::{Channel, Held, MappedRows};
 use crate::time::now;
 use crate::wire::{INLINE_BYTES, Op};
@@ -24,17 +24,12 @@ fn view(mapped: MappedRows) -> Option<View> {
 
 /// What is known of a table: looked up once for each slot, table and connection.
 #[inline(always)]
-fn sight(connection: (u32, u32), view: View, plan: &Plan<'_>, near: &mut Near) -> Option<Sight> {
-    if let Some((over, table, sight)) = &near.sight
-        && *over == connection
-        && *table == plan.table
-        && sight.is_of(plan.row_bytes)
-    {
-        return Some(*sight);
+fn sight<'n>(mapped: MappedRows, plan: &Plan<'_>, known: &'n mut Option<(u64, Sight)>) -> Option<&'n Sight> {
+    let is_known = |(over, sight): &(u64, Sight)| *over == mapped.connection && sight.is_of(plan.table, plan.row_bytes);
+    if !known.as_ref().is_some_and(is_known) {
+        *known = Some((mapped.connection, view(mapped)?.sight(plan.table, plan.row_bytes)?));
     }
-    let found = view.sight(plan.table, plan.row_bytes)?;
-    near.sight = Some((connection, plan.table, found));
-    Some(found)
+    known.as_ref().map(|(_, sight)| sight)
 }
 
 /// Where the rows of a request go.
@@ -53,7 +48,7 @@ impl<F: Fabric> PsClient<F> {
     /// Takes a GET on, if its rows lie where this side can read them. False: it is to be sent.
     ///
     /// # Safety
-    /// `record` is that of the held slot, begun; its `rows`, unless 0, are valid for the whole answer until the request is
+    /// `mapped` is what the connection of the held slot maps, `record` is that slot's, begun; its `rows`, unless 0, are valid for the whole answer until the request is
     /// done.
     #[inline(never)]
     pub(super) unsafe fn reads_by_itself(
@@ -62,26 +57,23 @@ impl<F: Fabric> PsClient<F> {
         held: Held,
         plan: &Plan<'_>,
         record: &mut Record,
-        timed: bool,
+        (mapped, timed): (MappedRows, bool),
     ) -> bool {
         if let ([key], false) = (plan.keys, timed) {
             let near = &mut record.near;
             let mut found = || {
-                let mapped = channel.rows(held)?;
-                let view = view(mapped)?;
-                let epoch = view.epoch()?;
-                let sight = sight(mapped.connection, view, plan, near)?;
+                let sight = sight(mapped, plan, &mut near.sight)?;
+                let epoch = sight.view().epoch()?;
                 Some((epoch, sight.spot(&self.router, channel.shard(), *key, plan.row_bytes)?))
             };
             let Some((epoch, spot)) = found() else { return false };
-            (record.near.table, record.near.key) = (plan.table, *key);
-            (record.near.epoch, record.near.spot) = (epoch, spot);
+            (near.table, near.key, near.epoch, near.spot) = (plan.table, *key, epoch, spot);
             record.stage = Stage::Unread;
             return true;
         }
         let out = landing(channel, held, record);
         // SAFETY: `out` is the caller's memory, or the slot's own, which nobody else writes before the request is sent.
-        if !unsafe { self.bring(channel, held, plan, out, None) } {
+        if !unsafe { self.bring(channel, held, plan, (out, None), &mut record.near.calm) } {
             return false;
         }
         if timed {
@@ -105,14 +97,14 @@ impl<F: Fabric> PsClient<F> {
         channel: &Channel<F, Record>,
         held: Held,
         plan: &Plan<'_>,
-        out: *mut u8,
-        positions: Option<&[u32]>,
+        (out, positions): (*mut u8, Option<&[u32]>),
+        calm: &mut Calm,
     ) -> bool {
         let Some(view) = channel.rows(held).and_then(view) else { return false };
         let (router, shard, table, row_bytes) = (&self.router, channel.shard(), plan.table, plan.row_bytes);
         let wanted = Wanted { router, shard, table, keys: plan.keys, row_bytes, out, positions };
         // SAFETY: the caller's promise.
-        let read = unsafe { view.read(&wanted) };
+        let read = unsafe { view.read(&wanted, calm) };
         read && channel.is_up(held)
     }
 
@@ -132,9 +124,10 @@ impl<F: Fabric> PsClient<F> {
     ) -> bool {
         // SAFETY: the record is the holder's.
         let record = unsafe { &mut *channel.record(held) };
+        let calm = &mut record.near.calm;
         // One that is unusual goes the usual way, which knows what to do about it.
         // SAFETY: the caller's promise.
-        if record.is_unusual || !unsafe { self.bring(channel, held, plan, rows, Some(positions)) } {
+        if record.is_unusual || !unsafe { self.bring(channel, held, plan, (rows, Some(positions)), calm) } {
             return false;
         }
         record.begin(plan, plan.keys.len() * plan.row_bytes);
@@ -146,11 +139,11 @@ impl<F: Fabric> PsClient<F> {
     /// Reads the row of a request that is unread. False: it could not be.
     #[inline(never)]
     pub(super) fn read_now(&self, channel: &Channel<F, Record>, held: Held, record: &mut Record) -> bool {
-        let Some(view) = channel.rows(held).and_then(view) else { return false };
         let (out, row_bytes) = (landing(channel, held, record), record.row_bytes as usize);
+        let Near { spot, epoch, sight: Some((_, sight)), .. } = &record.near else { return false };
         // SAFETY: the file stays mapped as long as the slot is held; `out` is the caller's memory, or the slot's own.
-        let read = unsafe { record.near.spot.read(out, row_bytes) };
-        if !(read && view.holds(record.near.epoch) && channel.is_up(held)) {
+        let read = unsafe { spot.read(out, row_bytes) };
+        if !(read && sight.view().holds(*epoch) && channel.is_up(held)) {
             return false;
         }
         record.stage = Stage::Done;

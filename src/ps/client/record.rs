@@ -4,7 +4,7 @@ use super::Plan;
 use super::tally::Times;
 use crate::error::Error;
 use crate::ids::TableTag;
-use crate::ps::table::{Sight, Spot};
+use crate::ps::table::{Calm, Sight, Spot};
 use crate::time::Tick;
 use crate::wire::{INLINE_BYTES, Op};
 use core::time::Duration;
@@ -59,7 +59,7 @@ pub struct Record {
     pub(super) error: Option<Box<Error>>,
 }
 
-/// A GET of one key that is not sent.
+/// A GET that is not sent.
 #[derive(Debug)]
 pub(super) struct Near {
     pub(super) table: TableTag,
@@ -68,12 +68,14 @@ pub(super) struct Near {
     /// When it was found.
     pub(super) epoch: u64,
     /// What was known of the table that the slot had last, and over which connection.
-    pub(super) sight: Option<((u32, u32), TableTag, Sight)>,
+    pub(super) sight: Option<(u64, Sight)>,
+    /// Of several keys.
+    pub(super) calm: Calm,
 }
 
 impl Default for Near {
     fn default() -> Near {
-        Near { table: TableTag(0), key: 0, spot: Spot::NOWHERE, epoch: 0, sight: None }
+        Near { table: TableTag(0), key: 0, spot: Spot::NOWHERE, epoch: 0, sight: None, calm: Calm::default() }
     }
 }
 

@@ -144,7 +144,8 @@ impl<F: Fabric> PsClient<F> {
         record.begin(plan, total);
         record.rows = rows.expose_provenance();
         // SAFETY: the slot is held, and its record begun; the rest as the caller vouches.
-        if channel.rows(held).is_some() && unsafe { self.reads_by_itself(channel, held, plan, record, timed) } {
+        let reads = |mapped| unsafe { self.reads_by_itself(channel, held, plan, record, (mapped, timed)) };
+        if channel.rows(held).is_some_and(reads) {
             return Ok(());
         }
         // SAFETY: as above.

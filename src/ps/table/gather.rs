@@ -240,20 +240,43 @@ impl Gather<'_> {
     }
 }
 
+/// Copies a row: of `ROW` bytes, or of `bytes`, a multiple of 4, where that is 0. Pieces of a known size become a few wide
+/// moves; a length known only at run time would be a call, and the end of one that is no multiple of a piece is copied by
+/// a piece that begins earlier.
+///
 /// # Safety
 /// `from` is valid for reads and `to` for writes of `bytes`; they do not overlap.
 #[inline(always)]
 pub(super) unsafe fn copy_row<const ROW: usize>(from: *const u8, to: *mut u8, bytes: usize) {
-    // Whole lines: pieces of a known size become a few wide moves; a length known only at run time would be a call.
-    let lines = bytes / 64;
-    for line in 0..lines {
-        // SAFETY: (line + 1) * 64 <= bytes.
-        unsafe { core::ptr::copy_nonoverlapping(from.add(line * 64), to.add(line * 64), 64) };
-    }
-    if ROW == 0 {
-        for word in lines * 16..bytes / 4 {
-            // SAFETY: word * 4 + 4 <= bytes; rows are 4-aligned.
-            unsafe { to.cast::<u32>().add(word).write(from.cast::<u32>().add(word).read()) };
+    const LINE: usize = 64;
+    // SAFETY: the caller's promise; every piece ends at `bytes` at the latest.
+    unsafe {
+        let copy_4 = |at: usize| to.add(at).cast::<u32>().write(from.add(at).cast::<u32>().read());
+        match bytes {
+            _ if ROW != 0 => core::ptr::copy_nonoverlapping(from, to, ROW),
+            LINE.. => {
+                for line in 0..bytes / LINE {
+                    core::ptr::copy_nonoverlapping(from.add(line * LINE), to.add(line * LINE), LINE);
+                }
+                if !bytes.is_multiple_of(LINE) {
+                    core::ptr::copy_nonoverlapping(from.add(bytes - LINE), to.add(bytes - LINE), LINE);
+                }
+            }
+            32.. => {
+                core::ptr::copy_nonoverlapping(from, to, 32);
+                core::ptr::copy_nonoverlapping(from.add(bytes - 32), to.add(bytes - 32), 32);
+            }
+            16.. => {
+                core::ptr::copy_nonoverlapping(from, to, 16);
+                core::ptr::copy_nonoverlapping(from.add(bytes - 16), to.add(bytes - 16), 16);
+            }
+            4.. => {
+                // One to three words.
+                copy_4(0);
+                copy_4(bytes / 8 * 4);
+                copy_4(bytes - 4);
+            }
+            _ => {}
         }
     }
 }

@@ -34,7 +34,7 @@ mod tests;
 pub use crate::options::HugePages;
 pub use arena::{MappedMemory, MemoryReport, RowMemory, RowSegment};
 pub use image::{StoreImage, TableImage};
-pub use shared::{Serving, SharedRows, Sight, Spot, View, Wanted};
+pub use shared::{Calm, Serving, SharedRows, Sight, Spot, View, Wanted};
 
 use super::routing::{HashMethod, Router};
 use super::store::{GetStats, GetTimes, RowRef, RowsIn, Store, TableShape};
@@ -97,7 +97,7 @@ fn share(options: &StoreOptions) -> Option<Arc<SharedRows>> {
     if !options.shared || options.huge_pages == HugePages::On {
         return None;
     }
-    match SharedRows::new(options.huge_pages) {
+    match SharedRows::new(options.huge_pages, options.workers) {
         Ok(shared) => {
             numa::prefer(options.numa_id, shared.file().base(), shared.file().bytes());
             Some(Arc::new(shared))
@@ -310,6 +310,7 @@ impl BuiltinStore {
             let first = rows.first.wrapping_add(part * PART_KEYS * rows.stride);
             let rows = RowsIn { first, ..rows };
             let scatter = Scatter { table, stripes, patient: !has_pins, keys, rows };
+            let _busy = self.shared.as_ref().and_then(|shared| shared.busy(worker));
             change(&scatter).map_err(|stopped| self.report(table, &stopped))?;
         }
         Ok(())

@@ -5,7 +5,7 @@ use super::super::index::Zeroed;
 use super::super::locks::Stripes;
 use super::{
     BASE_AT, DIRECT, ENTRIES_AT, ENTRY_BYTES, EPOCH_AT, HASHED, HUGE_BYTES, HugePages, MAGIC, MAGIC_AT, MAPPED,
-    OWNER_AT, OWNER_BYTES_MAX, ROWS_AT, STRIPES_AT, more, word,
+    OWNER_AT, OWNER_BYTES_MAX, ROWS_AT, STRIPES_AT, WITHDRAWN, WRITER_LINES_AT, WRITERS_AT, WRITERS_MAX, more, word,
 };
 use crate::error::{Error, Result, Status};
 use crate::fabric::SharedFile;
@@ -118,6 +118,18 @@ impl Drop for Changing<'_> {
     }
 }
 
+/// A writer is at work as long as this lives.
+pub(in crate::ps::table) struct Busy<'a>(&'a AtomicU64);
+
+impl Drop for Busy<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let mark = self.0.load(Ordering::Relaxed);
+        // Release: pairs with the reader's Acquire: whoever sees it even sees what was written.
+        self.0.store(mark.wrapping_add(1), Ordering::Release);
+    }
+}
+
 /// The file is served as long as this lives, by the thread that made it.
 #[derive(Debug)]
 pub struct Serving {
@@ -137,12 +149,12 @@ impl Drop for Serving {
 
 impl SharedRows {
     /// A file of as much address space as this machine has memory, and no more than 512 GiB or a quarter of what the
-    /// process may have.
+    /// process may have. `writers`: how many there will be at most, numbered from 0.
     ///
     /// # Errors
     /// `ResourceLimit` when that is less than 64 MiB, or memory is promised to whoever asks only as long as there is some
     /// (`vm.overcommit_memory=2`), when a touch could fail; `OsError`.
-    pub fn new(huge_pages: HugePages) -> Result<SharedRows> {
+    pub fn new(huge_pages: HugePages, writers: u32) -> Result<SharedRows> {
         let refused = |why: &str| Err(Error::new(Status::ResourceLimit, why));
         if std::fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|text| text.trim() == "2") {
             return refused("vm.overcommit_memory is 2");
@@ -163,6 +175,9 @@ impl SharedRows {
         let rows =
             SharedRows { file, huge, serving, room: Mutex::new(Room { next: ROWS_AT, free: Vec::new() }), wanted };
         rows.word(BASE_AT).store(rows.file.base().as_ptr() as u64, Ordering::Relaxed);
+        let writers = u64::from(writers);
+        let counted = if writers <= WRITERS_MAX as u64 { writers } else { 0 };
+        rows.word(WRITERS_AT).store(counted, Ordering::Relaxed);
         // Release: pairs with the reader's Acquire.
         rows.word(MAGIC_AT).store(MAGIC, Ordering::Release);
         Ok(rows)
@@ -243,6 +258,19 @@ impl SharedRows {
         Changing(epoch)
     }
 
+    /// A writer is at work until what this returns is dropped: he alone has this number. What he writes is under the locks
+    /// of its rows all the same.
+    #[inline]
+    pub(in crate::ps::table) fn busy(&self, writer: u32) -> Option<Busy<'_>> {
+        let line = usize::try_from(writer).ok().filter(|writer| *writer < WRITERS_MAX)?;
+        let word = self.word(WRITER_LINES_AT + line * 64);
+        word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        // Release: pairs with the reader's Acquire fence: if it saw any byte of what is written, it sees the odd mark, or a
+        // later one.
+        fence(Ordering::Release);
+        Some(Busy(word))
+    }
+
     /// Lets readers find a table. A table is published once for each of its tags.
     pub(in crate::ps::table) fn publish(&self, tag: TableTag, entry: &Entry) {
         let at = ENTRIES_AT + usize::from(tag.0) * ENTRY_BYTES;
@@ -295,7 +323,7 @@ impl SharedRows {
     /// Nobody reads it any more: what it holds is of a world that is undone.
     pub fn withdraw(&self) {
         // Release: pairs with the readers' Acquire fence, which comes after what they read.
-        self.word(MAGIC_AT).store(0, Ordering::Release);
+        self.word(EPOCH_AT).fetch_or(WITHDRAWN, Ordering::Release);
     }
 
     fn owner_word(&self) -> &AtomicU32 {

@@ -7,7 +7,9 @@
 //! # Why a row that was read so is right
 //!
 //! - **Whole.** Every writer holds the lock of the row's stripe, as with several workers; a reader that saw a writer's
-//!   bytes sees the lock taken, or a later version, and reads again. What touches all rows at once (CLEAR, LOAD), or puts
+//!   bytes sees the lock taken, or a later version, and reads again. A batch does with less at first: every writer also
+//!   marks when he begins and ends, and if all marks are as they were, and none says "at work", nobody wrote to any of its
+//!   rows; if not, it is read again under the locks. What touches all rows at once (CLEAR, LOAD), or puts
 //!   a larger hash index in the place of another, makes the epoch odd before and even after: a reader whose epoch was odd,
 //!   or has changed, has read nothing.
 //! - **Recent.** A write is answered after its rows were written, so whoever was told of it, or has it from somebody who
@@ -21,27 +23,36 @@
 //! and the file cannot become shorter.
 
 mod host;
+mod sight;
 mod view;
 
 pub(super) use host::{Entry, Index, More};
 pub use host::{Serving, SharedRows};
-pub use view::{Sight, Spot, View, Wanted};
+pub use sight::{Sight, Spot};
+pub use view::{Calm, View, Wanted};
 
 use super::arena::HUGE_BYTES;
 use super::locks::STRIPES;
 use super::{HugePages, TABLES_MAX};
 
 /// What the file begins with, so that nothing else is taken for it; says which arrangement this is.
-const MAGIC: u64 = u64::from_le_bytes(*b"RLROWS01");
+const MAGIC: u64 = u64::from_le_bytes(*b"RLROWS02");
 
+// What every read looks at is one line.
 /// The mutex; its first word is the kernel's: who holds it, and whether he died.
 const OWNER_AT: usize = 0;
-const OWNER_BYTES_MAX: usize = 64;
+const OWNER_BYTES_MAX: usize = EPOCH_AT;
+/// Odd while all rows may change; with [`WITHDRAWN`] nobody reads them any more.
+const EPOCH_AT: usize = 56;
+const WITHDRAWN: u64 = 1 << 63;
 const MAGIC_AT: usize = 64;
 /// The file's address in the serving process: stripes go by it.
 const BASE_AT: usize = 72;
-/// Odd while all rows may change.
-const EPOCH_AT: usize = 128;
+/// How many writers there are, 0: more than there is room for.
+const WRITERS_AT: usize = 80;
+/// A line for each writer, whose first word is odd while he is at work, and even and another one afterwards.
+const WRITER_LINES_AT: usize = 128;
+const WRITERS_MAX: usize = (STRIPES_AT - WRITER_LINES_AT) / 64;
 const STRIPES_AT: usize = 4096;
 /// A line for each tag.
 const ENTRIES_AT: usize = STRIPES_AT + STRIPES * 8;

@@ -23,7 +23,7 @@ fn read(store: &BuiltinStore, view: View, tag: TableTag, keys: &[u64], dim: usiz
     let wanted =
         Wanted { router, shard, table: tag, keys, row_bytes: dim * 4, out: out.as_mut_ptr().cast(), positions: None };
     // SAFETY: `out` has room for all rows.
-    let done = unsafe { view.read(&wanted) };
+    let done = unsafe { view.read(&wanted, &mut Calm::default()) };
     assert!(out.pop().is_some_and(f32::is_nan), "written beyond the last row");
     done.then_some(out)
 }
@@ -54,7 +54,7 @@ fn a_view_reads_what_the_store_has() {
                 let (row_bytes, place) = (dim * 4, out.as_mut_ptr().cast());
                 let wanted = Wanted { router, shard, table: tag, keys, row_bytes, out: place, positions };
                 // SAFETY: `out` has room for all rows.
-                assert!(unsafe { view.read(&wanted) });
+                assert!(unsafe { view.read(&wanted, &mut Calm::default()) });
                 let turned: Vec<f32> = out.chunks(dim).rev().flatten().copied().collect();
                 assert_eq!(turned, expected, "{method:?} {dim}");
             }
@@ -270,12 +270,16 @@ fn a_directory_full_of_lies_leads_nowhere_outside() {
     // SAFETY: the entry lies in the copy.
     let more_at = unsafe { entry.add(6).read() } as usize;
     let more = copy.wrapping_add(more_at).cast::<u64>();
-    let places: Vec<*mut u64> =
-        (0..7).map(|i| entry.wrapping_add(i)).chain((0..9).map(|i| more.wrapping_add(i))).collect();
-    // SAFETY: the entry and its second part lie in the copy.
+    let writers = copy.wrapping_add(80).cast::<u64>();
+    let places: Vec<*mut u64> = (0..7)
+        .map(|i| entry.wrapping_add(i))
+        .chain((0..9).map(|i| more.wrapping_add(i)))
+        .chain([writers, writers.wrapping_add(6)])
+        .collect();
+    // SAFETY: the entry, its second part, the number of writers and the first one's mark lie in the copy.
     let honest: Vec<u64> = places.iter().map(|place| unsafe { place.read() }).collect();
     assert_eq!((honest[0], honest[2], honest[3]), (1, KEYS, KEYS), "the test knows where the entry is");
-    assert!(honest[7] > 0 && honest[8] >= 64, "and its second part");
+    assert!(honest[7] > 0 && honest[8] >= 64 && honest[16] == 1 && honest[17] > 0, "and its second part, and writers");
     let keys: Vec<u64> = vec![0, 1, KEYS - 1, KEYS, KEYS + 9, 1 << 20, 1 << 31, u64::MAX];
     let lies = [0, 1, 2, 3, 7, 8, 64, KEYS, 1 << 20, 1 << 24, (1 << 24) - 8, 1 << 32, 1 << 62, u64::MAX, u64::MAX - 7];
     let mut state = 1_u64;
