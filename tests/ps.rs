@@ -252,6 +252,77 @@ fn a_request_that_a_thread_waits_for_is_busy_for_others() {
     client.revoke(token).expect("nobody waits any more");
 }
 
+/// A store whose GETs end when somebody says so.
+#[derive(Default)]
+struct Silent {
+    speaks: std::sync::Mutex<bool>,
+    told: std::sync::Condvar,
+}
+
+impl Store for Silent {
+    fn init_table(&self, _worker: u32, _spec: &TableSpec) -> Result<TableTag, RpcStatus> {
+        Err(RpcStatus::InternalError)
+    }
+
+    fn shape(&self, _table: TableTag) -> Option<TableShape> {
+        Some(TableShape { dim: 32 })
+    }
+
+    unsafe fn get(&self, _: u32, _: TableTag, _: &[u64], _: &[u64], _: *mut u8) -> Result<GetStats, RpcStatus> {
+        let speaks = self.speaks.lock().expect("no panic");
+        drop(self.told.wait_while(speaks, |speaks| !*speaks).expect("no panic"));
+        Err(RpcStatus::InternalError)
+    }
+
+    unsafe fn put(&self, _: u32, _: TableTag, _: &[u64], _: RowsIn) -> Result<(), RpcStatus> {
+        Err(RpcStatus::InternalError)
+    }
+
+    unsafe fn update(&self, _: u32, _: TableTag, _: &[u64], _: RowsIn, _: bool) -> Result<(), RpcStatus> {
+        Err(RpcStatus::InternalError)
+    }
+
+    fn command(&self, _worker: u32, _command: &Command) -> Result<(), RpcStatus> {
+        Err(RpcStatus::InternalError)
+    }
+}
+
+/// Two requests, of one key and of several, to two shards that say nothing. Who waits for the first one has waited for
+/// all: their time is over when its is.
+#[test]
+fn requests_to_silent_shards_end_together_not_one_after_the_other() {
+    const TIMEOUT_NS: u64 = 60_000_000_000;
+    let store = Arc::new(Silent::default());
+    let shared: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
+    let deployment = Deployment::over(2, &[("rdma-wait-timeout-ms", "60000")], |_| Arc::clone(&shared));
+    let client = deployment.client();
+    let get = |keys: &'static [u64]| {
+        // SAFETY: the keys live for ever; rows are read in place.
+        unsafe { client.submit(&Request::Get { table: TableTag(0), keys, target: Target::InPlace }).expect("a GET") }
+    };
+    let tokens = [get(&[1]), get(&[2]), get(&[3]), get(&[1, 2, 3, 4, 5, 6])];
+    // Far more often than it takes until a query looks at the clock.
+    let query = |token| (0..1000).any(|_| client.query(token).expect("a request"));
+    // This thread's clock stands still unless it is moved.
+    let begun = reclane::time::now();
+    reclane::time::set_virtual(Some(begun));
+    assert!(!query(tokens[0]), "nobody has answered");
+    let late = get(&[4]);
+    reclane::time::set_virtual(Some(reclane::time::Tick(begun.0 + TIMEOUT_NS + 2000)));
+    assert!(!query(late), "it was submitted when the others were known to be slow, and has time");
+    for token in tokens {
+        assert!(query(token), "its time is over");
+        let error = client.wait(token, None).expect_err("nobody has answered");
+        assert_eq!((error.status, error.elapsed_ns / 1_000_000_000), (Status::WaitTimeout, 60));
+    }
+    reclane::time::set_virtual(None);
+    *store.speaks.lock().expect("no panic") = true;
+    store.told.notify_all();
+    for token in tokens.into_iter().chain([late]) {
+        client.revoke(token).expect("once");
+    }
+}
+
 /// Rows that GETs of every kind bring, and how many GETs the shards saw.
 fn gets_of_every_kind(changes: &[(&str, &str)]) -> u64 {
     let deployment = Deployment::start(2, changes);

@@ -108,8 +108,8 @@ option_table! {
     /// Whether bytes that a device writes become visible in order, which commit scheme `single` needs. `auto` asks the device; `yes` takes it from you, as for adapters on x86 without adaptive routing and without relaxed ordering. Never for Soft-RoCE: its kernel module copies some writes backwards.
     data_in_order: DataInOrder = Spec::choice("rdma-data-in-order", "auto", DataInOrder::WORDS);
 
-    /// How long a request waits for its answer. Counted from the first look at it that has to wait, not from its submit:
-    /// requests that are waited for one after the other can take this long each.
+    /// How long a request waits for its answer. Counted from the first look that has to wait: at this request, or at
+    /// another one of the same client while this one was under way.
     wait_timeout_ms: u64 = Spec::milliseconds("rdma-wait-timeout-ms", "60000", 1)
         .environment(&["RECSTORE_RDMA_WAIT_TIMEOUT_MS"]);
     /// How many times in a row a waiting client looks for its answer before it starts to yield.

@@ -80,6 +80,7 @@ impl<F: Fabric, R: Default + Send> Channel<F, R> {
                 slots.push(CachePadded(Slot {
                     state: AtomicU64::new(0),
                     working: AtomicU32::new(0),
+                    slow: AtomicU64::new(0),
                     arrived: AtomicU32::new(0),
                     generation: AtomicU32::new(connection.parts().generation),
                     answer_hint: AtomicPtr::new(places.response_header.cast_mut()),
@@ -356,6 +357,7 @@ impl<F: Fabric, R> Channel<F, R> {
     fn not_sent(&self, held: Held, failure: super::connection::NotPosted) -> Box<Error> {
         let (connection, _) = self.where_is(held);
         let error = self.lanes[connection.parts().lane as usize].post_failed(&connection, failure);
+        self.check_siblings(&connection);
         self.describe(held, error)
     }
 
@@ -525,7 +527,19 @@ impl<F: Fabric, R> Channel<F, R> {
     pub fn check(&self, held: Held) -> Result<()> {
         let (connection, _) = self.where_is(held);
         let lane = &self.lanes[connection.parts().lane as usize];
-        lane.check_connection(&connection).map_err(|error| self.describe(held, error))
+        lane.check_connection(&connection).map_err(|error| {
+            self.check_siblings(&connection);
+            self.describe(held, error)
+        })
+    }
+
+    /// A process that is gone takes all its lanes with it, though the others may not show it yet: whoever comes next is to
+    /// know, before he sends into the void.
+    fn check_siblings(&self, ended: &Connection<F>) {
+        if ended.ended() == Some(DirtyReason::PeerGone) {
+            let incarnation = ended.parts().witness.incarnation;
+            self.lanes.iter().for_each(|lane| lane.fail_peer(incarnation, DirtyReason::PeerGone));
+        }
     }
 
     /// Adds what is known about the request to an error.

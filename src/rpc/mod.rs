@@ -26,6 +26,7 @@ mod server_lane;
 mod server_posts;
 mod signals;
 mod slot;
+mod slow;
 mod window;
 mod working;
 

@@ -37,6 +37,8 @@ impl Ready {
 struct Entry {
     header: *const u8,
     expected: Word,
+    /// Where the next request's payload will begin, if the last one had some of up to a line; else null.
+    payload: *const u8,
     lane: u32,
     slot: u32,
     /// The round in which it was last found committed.
@@ -147,7 +149,15 @@ impl<F: Fabric> Scanner<F> {
                 let header = lane.request_header(slot);
                 let first = Word::new(lane.parts().generation, 1);
                 let expected = known.get(&header).copied().unwrap_or(first);
-                self.entries.push(Entry { header, expected, lane: lane_index, slot, last_round: 0, is_hot: false });
+                self.entries.push(Entry {
+                    header,
+                    expected,
+                    payload: core::ptr::null(),
+                    lane: lane_index,
+                    slot,
+                    last_round: 0,
+                    is_hot: false,
+                });
             }
         }
         self.has_imm = self.lanes.iter().any(|lane| lane.parts().scheme == Scheme::Imm);
@@ -246,6 +256,10 @@ impl<F: Fabric> Scanner<F> {
         // SAFETY: the header lies in the lane's own region.
         let found = unsafe { load_acquire(entry.header, WORD_AT) };
         if found != entry.expected.0 && !mistaken::<F>(found, entry.expected) {
+            if !entry.payload.is_null() {
+                // It comes along with the header, not after.
+                fetch_to_read(entry.payload);
+            }
             return false;
         }
         let lane = &self.lanes[entry.lane as usize];
@@ -261,6 +275,9 @@ impl<F: Fabric> Scanner<F> {
         }
         entry.expected = entry.expected.next();
         entry.last_round = self.rounds;
+        let payload_bytes = RequestHeader::from_words(&[a, b, c, d, e, f, g, word]).payload_bytes;
+        let is_short = (1..=HEADER_BYTES as u32).contains(&payload_bytes);
+        entry.payload = if is_short { lane.request_payload(entry.slot) } else { core::ptr::null() };
         lane.take(entry.slot);
         // Not pushed whole: that is moved in larger pieces than it was put together in, and waits for those.
         ready.push(Ready { lane: entry.lane, slot: entry.slot, words: [0; HEADER_BYTES / 8] });

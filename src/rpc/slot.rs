@@ -25,6 +25,8 @@ pub struct Slot<F: Fabric, R> {
     pub(super) state: AtomicU64,
     /// A thread is at work on the request: see [`Channel::enter`](super::Channel::enter).
     pub(super) working: AtomicU32,
+    /// Since when its request is known to be slow: see [`Channel::mark_slow`](super::Channel::mark_slow).
+    pub(super) slow: AtomicU64,
     /// Set by whoever takes this slot's immediate from the completion queue.
     pub(super) arrived: AtomicU32,
     /// The lane's connection that the slot was moved to; 0: to none of its own lane. Changed by the holder.

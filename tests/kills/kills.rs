@@ -4,7 +4,7 @@ use crate::rows::Table;
 use crate::support::{Deployment, PATIENCE, Process, holds_again, milliseconds, settled, until, with};
 use crate::traffic::{Ended, KINDS, Kind, keys_of, work};
 use reclane::engine::{Client, LaneState, Request, Target};
-use reclane::error::{Error, Status};
+use reclane::error::{Error, Outcome, Status};
 use reclane::time::{Tick, now};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -123,6 +123,23 @@ fn a_killed_shard_with_workers_is_named_by_every_request() {
 #[test]
 fn without_the_control_plane_the_other_shards_serve() {
     kill_a_shard(0, &[]);
+}
+
+/// With the control plane gone nobody else says it: the first request that notices speaks for all lanes of that process.
+#[test]
+fn after_one_request_met_a_dead_shard_no_other_is_in_doubt() {
+    let mut deployment = Deployment::start(1, &[("qps-per-client-per-shard", "8"), ("shared-reads", "off")]);
+    let client = deployment.client();
+    let table = Table::open(&client, "t", 16);
+    let keys = keys_of(&client, None);
+    table.put(&client, &keys, 1.0).expect("the shard serves");
+    deployment.servers[0].kill();
+    assert_unreachable(&table.get(&client, &keys[..1]).expect_err("dead"), 0, "a GET");
+    for key in &keys[..20] {
+        let error = table.update(&client, &[*key], 1.0).expect_err("dead");
+        assert_unreachable(&error, 0, "a later UPDATE");
+        assert_eq!(error.outcome, Outcome::NotExecuted, "{error}");
+    }
 }
 
 #[test]

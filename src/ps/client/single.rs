@@ -8,7 +8,7 @@ use super::{Plan, PsClient, Token, refused};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Fabric, Mutant, Region, mutated};
 use crate::rpc::{AcquireError, Channel, Held, Judgement, Turn};
-use crate::time::now;
+use crate::time::{Tick, now};
 use crate::wire::{INLINE_BYTES, Op, RequestHeader, ResponseHeader, RpcStatus, flags};
 use core::time::Duration;
 
@@ -360,11 +360,22 @@ impl<F: Fabric> PsClient<F> {
         true
     }
 
+    /// Since when a request waits that is found slow for the first time now. Those that are waited for later wait from now
+    /// on as well: with a shard that has fallen silent they end together, not one after the other.
+    #[cold]
+    fn slow_from(&self, channel: &Channel<F, Record>, held: Held, at: Tick) -> Tick {
+        let known = channel.slow_since(held);
+        if known.is_none() {
+            self.channels.iter().for_each(|channel| channel.mark_slow(at));
+        }
+        known.unwrap_or(at)
+    }
+
     /// The slow signs of a request that only queries look at. True when it failed.
     #[cold]
     fn check_slow(&self, channel: &Channel<F, Record>, held: Held, record: &mut Record) -> bool {
         let at = now();
-        let first = *record.first_slow.get_or_insert(at);
+        let first = *record.first_slow.get_or_insert_with(|| self.slow_from(channel, held, at));
         let limit_ns = u64::try_from(self.options.wait_timeout.as_nanos()).unwrap_or(u64::MAX);
         let expired = at.since_ns(first) >= limit_ns && !mutated::<F>(Mutant::NoDeadline);
         let outcome = if expired { Err(channel.timed_out(held)) } else { channel.check(held) };

@@ -188,8 +188,8 @@ impl Sight {
             };
         }
         if !DIRECT && self.keying != Keying::Direct {
-            // SAFETY: the index was found to have a number for each key.
             #[allow(clippy::cast_possible_truncation)] // found to be within the index
+            // SAFETY: the index was found to have a number for each key.
             let number: &AtomicU32 = unsafe { &*self.index.cast::<AtomicU32>().add(key as usize) };
             // Acquire: pairs with `Table::make_row`.
             return self.numbered(number.load(Ordering::Acquire));

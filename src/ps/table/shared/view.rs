@@ -147,12 +147,12 @@ impl View {
     /// What all writers have done so far. None: one is at work, or there are more than the file has room for.
     #[inline(always)]
     fn marks(&self) -> Option<u64> {
-        let writers = self.word(WRITERS_AT).load(Ordering::Relaxed);
-        if writers == 0 || writers > WRITERS_MAX as u64 {
+        let writers = usize::try_from(self.word(WRITERS_AT).load(Ordering::Relaxed)).ok()?;
+        if writers == 0 || writers > WRITERS_MAX {
             return None;
         }
         let (mut sum, mut all) = (0_u64, 0);
-        for writer in 0..WRITERS_MAX.min(writers as usize) {
+        for writer in 0..writers {
             // Acquire: pairs with the end of `Busy`: what was written before is there.
             let mark = self.word(WRITER_LINES_AT + writer * 64).load(Ordering::Acquire);
             (sum, all) = (sum.wrapping_add(mark), all | mark);
