@@ -1,7 +1,7 @@
 //! Processes of a world that is undone, and that only slept.
 
 use crate::rows::Table;
-use crate::support::{Process, until};
+use crate::support::{Process, until, with};
 use crate::world::{Directory, checkpoint, deployment};
 use reclane::checkpoint::disk::RealDisk;
 use reclane::engine::Client;
@@ -19,7 +19,9 @@ fn a_client_that_slept_through_a_restore_changes_nothing() {
     table.fill(&client);
     let key = (0..4096).find(|key| client.shard_of(*key) == 1).expect("a key of shard 1");
     let version = |client: &Client| table.get(client, &[key]).expect("a GET")[1];
-    let mut zombie = Process::start(&format!("client that raises {key}"), &deployment.changes);
+    // Each of its three failures below takes that long.
+    let impatient = with(&deployment.changes, "rdma-wait-timeout-ms", 2000);
+    let mut zombie = Process::start(&format!("client that raises {key}"), &impatient);
     assert_eq!(zombie.hear(), "raised");
     until("some updates", || version(&client), |version| *version > 10.0);
     checkpoint(&client, false).expect("a checkpoint");
