@@ -256,7 +256,7 @@ pub(super) fn agreement(store: &BuiltinStore, checked: &Checked) -> Result<()> {
         let name = &spec.name;
         match store.meant(*tag, name) {
             Some(table) if table.spec != *spec => {
-                let differs = spec.contrast(&table.spec.difference(&spec), "there", "on this server");
+                let differs = spec.contrast(&table.spec.difference(spec), "there", "on this server");
                 return Err(bad(path, format_args!("has table '{}': {}", spec.name, differs.unwrap_or_default())));
             }
             None if *tag == TableTag(0) => {
