@@ -1,6 +1,6 @@
 //! What the client says of requests that cannot be: the thing, its value, its bound, and what to do.
 
-use super::{Plan, Token};
+use super::Token;
 use crate::error::{Error, Outcome, Status};
 use crate::fabric::Fabric;
 use crate::ids::TableTag;
@@ -65,15 +65,18 @@ pub(super) fn no_slot<F: Fabric, R: Default + Send>(channel: &Channel<F, R>) -> 
     Error::new(Status::NoSlot, message).at_shard(shard)
 }
 
+/// Table, keys and bytes of a row of a request. By value, so that the frequent way keeps its plan out of memory.
+type Wanted = (TableTag, usize, usize);
+
 /// `floats` were given for the rows.
 #[cold]
-pub(super) fn too_short(plan: &Plan<'_>, floats: usize) -> Box<Error> {
-    let (keys, dim) = (plan.keys.len(), plan.row_bytes / 4);
+pub(super) fn too_short((table, keys, row_bytes): Wanted, floats: usize) -> Box<Error> {
+    let dim = row_bytes / 4;
     let message = format!(
         "table {}: {keys} keys of {dim} floats need {} floats ({} bytes), {floats} floats ({} bytes) were given",
-        plan.table.0,
+        table.0,
         keys.saturating_mul(dim),
-        keys.saturating_mul(plan.row_bytes),
+        keys.saturating_mul(row_bytes),
         floats.saturating_mul(4)
     );
     Error::new(Status::BufferTooSmall, message)
@@ -81,14 +84,14 @@ pub(super) fn too_short(plan: &Plan<'_>, floats: usize) -> Box<Error> {
 
 /// The rows do not fit a buffer of the library.
 #[cold]
-pub(super) fn buffer_short(plan: &Plan<'_>, bytes: usize, offset: usize) -> Box<Error> {
-    let (keys, dim) = (plan.keys.len(), plan.row_bytes / 4);
+pub(super) fn buffer_short((table, keys, row_bytes): Wanted, bytes: usize, offset: usize) -> Box<Error> {
+    let dim = row_bytes / 4;
     let message = if offset.is_multiple_of(4) {
         format!(
             "table {}: {keys} keys of {dim} floats need {} bytes, the buffer of {bytes} bytes has {} from offset_bytes \
              {offset} on",
-            plan.table.0,
-            keys.saturating_mul(plan.row_bytes),
+            table.0,
+            keys.saturating_mul(row_bytes),
             bytes.saturating_sub(offset)
         )
     } else {
@@ -137,7 +140,6 @@ pub(super) fn refused(shard: u32, status: RpcStatus, sent: Option<&RequestHeader
 mod tests {
     use super::*;
     use crate::error::Layer;
-    use crate::wire::Op;
 
     #[test]
     fn a_table_that_is_unknown_here_is_the_callers_and_one_that_is_unknown_there_the_servers() {
@@ -152,13 +154,13 @@ mod tests {
 
     #[test]
     fn what_is_too_short_is_said_with_what_there_is_and_what_is_needed() {
-        let plan = Plan { op: Op::Get, table: TableTag(9), keys: &[1, 2, 3], row_bytes: 16, part_keys: 8 };
+        let wanted = (TableTag(9), 3, 16);
         let given = "table 9: 3 keys of 4 floats need 12 floats (48 bytes), 11 floats (44 bytes) were given";
-        assert_eq!(too_short(&plan, 11).message, given);
-        assert!(too_short(&plan, usize::MAX).message.contains(&usize::MAX.to_string()));
+        assert_eq!(too_short(wanted, 11).message, given);
+        assert!(too_short(wanted, usize::MAX).message.contains(&usize::MAX.to_string()));
         let buffer = "table 9: 3 keys of 4 floats need 48 bytes, the buffer of 64 bytes has 44 from offset_bytes 20 on";
-        assert_eq!(buffer_short(&plan, 64, 20).message, buffer);
-        assert!(buffer_short(&plan, 64, 2).message.contains("offset_bytes is 2: it must be a multiple of 4"));
-        assert!(buffer_short(&plan, 64, 100).message.contains("has 0 from offset_bytes 100"));
+        assert_eq!(buffer_short(wanted, 64, 20).message, buffer);
+        assert!(buffer_short(wanted, 64, 2).message.contains("offset_bytes is 2: it must be a multiple of 4"));
+        assert!(buffer_short(wanted, 64, 100).message.contains("has 0 from offset_bytes 100"));
     }
 }
