@@ -544,12 +544,18 @@ fn fail_corrupt<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mu
 }
 
 #[cold]
-fn fail_refused<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mut Record, answer: &ResponseHeader) {
+fn fail_refused<F: Fabric>(
+    channel: &Channel<F, Record>,
+    held: Held,
+    record: &mut Record,
+    status: RpcStatus,
+    inline: [u64; INLINE_BYTES / 8],
+) {
     // What INIT_TABLE is told about its refusal.
-    record.inline = answer.inline;
+    record.inline = inline;
     // SAFETY: the token's holder is the only thread on this request, which was sent, for it was answered.
     let sent = unsafe { channel.sent(held) };
-    let error = refused(channel.shard(), RpcStatus::from_code(answer.status), sent.as_ref());
+    let error = refused(channel.shard(), status, sent.as_ref());
     record.fail(channel.describe(held, error));
 }
 
@@ -559,7 +565,9 @@ fn settle<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mut Reco
     let status = RpcStatus::from_code(answer.status);
     record.aux = answer.aux;
     if status != RpcStatus::Ok || (record.is_get() && answer.response_bytes != record.total) {
-        fail_refused(channel, held, record, answer);
+        // Its parts, so that the frequent way keeps the header in registers.
+        let inline = answer.inline;
+        fail_refused(channel, held, record, status, inline);
         return;
     }
     record.stage = Stage::Done;
