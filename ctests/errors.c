@@ -233,10 +233,16 @@ static void argument_mistakes(reclane_client* client, uint32_t table) {
                  reclane_client_get(client, table, keys, 2, rows, 2 * DIM - 1, &error));
     CHECK_STATUS(RECLANE_STATUS_INVALID_ARGUMENT, reclane_client_get(client, table, crooked, 1, rows, DIM, &error));
     CHECK_STATUS(RECLANE_STATUS_INVALID_ARGUMENT, reclane_client_get(client, table, keys, absurd, rows, DIM, &error));
-    CHECK_STATUS(RECLANE_STATUS_UNKNOWN_TABLE, reclane_client_get(client, 12345, keys, 1, rows, DIM, &error));
-    CHECK_STATUS(RECLANE_STATUS_UNKNOWN_TABLE, reclane_client_get(client, 65536 + table, keys, 1, rows, DIM, &error));
+    /* The shard was not asked. */
+    const uint32_t unknown[] = {12345, 65536 + table};
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; ++i) {
+        CHECK_STATUS(RECLANE_STATUS_UNKNOWN_TABLE, reclane_client_get(client, unknown[i], keys, 1, rows, DIM, &error));
+        CHECK(error.layer == RECLANE_LAYER_USAGE && error.outcome == RECLANE_OUTCOME_NOT_EXECUTED);
+        CHECK(strstr(error.message, "init_table") != NULL);
+    }
     CHECK_STATUS(RECLANE_STATUS_BUFFER_TOO_SMALL,
                  reclane_client_put(client, table, keys, 2, rows, 2 * DIM - 1, &error));
+    CHECK(strstr(error.message, "need 8 floats (32 bytes), 7 floats (28 bytes) were given") != NULL);
     CHECK_STATUS(RECLANE_STATUS_BUFFER_TOO_SMALL, reclane_client_put(client, table, keys, 1, rows, 2 * DIM, &error));
     CHECK_STATUS(RECLANE_STATUS_NULL_POINTER, reclane_client_put(client, table, keys, 2, NULL, 2 * DIM, &error));
     CHECK_STATUS(RECLANE_STATUS_NULL_POINTER, reclane_client_update(client, table, keys, 2, NULL, &error));
@@ -258,6 +264,9 @@ static void argument_mistakes(reclane_client* client, uint32_t table) {
     CHECK_STATUS(RECLANE_STATUS_BUFFER_TOO_SMALL,
                  reclane_client_submit_get_into(client, table, keys, 2, buffer, 2, &request, &error));
     CHECK_STATUS(RECLANE_STATUS_BUFFER_TOO_SMALL,
+                 reclane_client_submit_get_into(client, table, keys, 2, buffer, 40, &request, &error));
+    CHECK(strstr(error.message, "need 32 bytes, the buffer of 64 bytes has 24 from offset_bytes 40 on") != NULL);
+    CHECK_STATUS(RECLANE_STATUS_BUFFER_TOO_SMALL,
                  reclane_client_submit_put_from(client, table, keys, 2, buffer, (size_t)-4, &request, &error));
     reclane_buffer_close(buffer);
     CHECK_STATUS(RECLANE_STATUS_CLOSED,
@@ -275,6 +284,7 @@ static void argument_mistakes(reclane_client* client, uint32_t table) {
     }
     CHECK_STATUS(RECLANE_STATUS_NO_SLOT, status);
     CHECK(reclane_status_class(status) == RECLANE_CLASS_RETRY && count >= 8);
+    CHECK(strstr(error.message, "no idle slot to shard 0") != NULL && strstr(error.message, "slots-per-qp") != NULL);
     while (count > 0)
         CHECK_OK(reclane_client_revoke(client, open[--count], &error));
     CHECK_OK(reclane_client_get(client, table, keys, 1, rows, DIM, &error));
@@ -296,7 +306,16 @@ static void table_mistakes(reclane_client* client) {
     options.optimizer = RECLANE_OPTIMIZER_ADAGRAD;
     options.learning_rate = -1.0F;
     CHECK_STATUS(RECLANE_STATUS_INVALID_ARGUMENT, reclane_client_init_table(client, &options, &table, &error));
+    /* Everything of a table that exists must agree; the first difference is named with both values. */
     options.learning_rate = 0.1F;
+    CHECK_OK(reclane_client_init_table(client, &options, &table, &error));
+    options.learning_rate = 0.5F;
+    CHECK_STATUS(RECLANE_STATUS_INVALID_PAYLOAD, reclane_client_init_table(client, &options, &table, &error));
+    CHECK(strstr(error.message, "'t'") != NULL);
+    CHECK(strstr(error.message, "learning_rate is 0.5 in this call and 0.1 on the shard") != NULL);
+    options.dim = 8;
+    CHECK_STATUS(RECLANE_STATUS_INVALID_PAYLOAD, reclane_client_init_table(client, &options, &table, &error));
+    CHECK(strstr(error.message, "dim is 8 in this call and 4 on the shard") != NULL);
     options.name = "caf\xE9";
     CHECK_STATUS(RECLANE_STATUS_NOT_UTF8, reclane_client_init_table(client, &options, &table, &error));
     options.struct_size = 12;
@@ -449,6 +468,8 @@ int main(void) {
     float row[DIM];
     const uint64_t key = 1;
     CHECK_STATUS(RECLANE_STATUS_CLOSED, reclane_client_get(client, table, &key, 1, row, DIM, &error));
+    CHECK(strstr(error.message, "reclane_client was closed") != NULL);
+    CHECK(strstr(error.message, "reclane_client_open()") != NULL);
     CHECK_STATUS(RECLANE_STATUS_CLOSED, reclane_client_query(client, 1, &error));
     uint32_t port = 0;
     char text[8];

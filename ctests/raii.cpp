@@ -28,6 +28,14 @@ static_assert(!std::is_convertible_v<const std::vector<float>&, Span<float>>);
 static_assert(!std::is_convertible_v<std::vector<double>&, Span<float>>);
 static_assert(std::is_convertible_v<Span<float>, Span<const float>>);
 
+// Whether {0, 2} makes one: it would be a null pointer and a length.
+template <class S, class = void>
+struct TakesNumbers : std::false_type {};
+template <class S>
+struct TakesNumbers<S, std::void_t<decltype(S{0, 2})>> : std::true_type {};
+static_assert(!TakesNumbers<Span<const std::uint64_t>>::value && !TakesNumbers<Span<float>>::value);
+static_assert(std::is_constructible_v<Span<float>, std::nullptr_t, std::size_t>);
+
 void options_and_errors(Options& options) {
     CHECK(options.set("slots-per-qp", 4).ok() && options.set(std::string("qps-per-client-per-shard"), 2).ok());
     CHECK(options.set("rdma-lane-rebuild-enabled", false).ok() && options.set("rdma-namespace", "cpp").ok());
@@ -51,21 +59,36 @@ void options_and_errors(Options& options) {
         options.set("slots-per-qp", "x").value();
     } catch (const reclane::Failure& failure) {
         thrown = failure.error().status() == RECLANE_STATUS_OPTION_TYPE &&
-                 std::strstr(failure.what(), "RECLANE_STATUS_OPTION_TYPE") != nullptr;
+                 std::strstr(failure.what(), "RECLANE_STATUS_OPTION_TYPE") != nullptr &&
+                 std::strstr(failure.what(), failure.error().message()) != nullptr &&
+                 std::strstr(failure.what(), "slots-per-qp") != nullptr;
     }
     CHECK(thrown);
 #endif
+}
+
+bool says(const reclane::Result<void>& result, const char* words) {
+    return std::strstr(result.error().message(), words) != nullptr;
 }
 
 void empty_handles() {
     Options nothing;
     CHECK(!nothing && nothing.set("a", "b").status() == RECLANE_STATUS_NULL_POINTER);
     Client no_client;
-    CHECK(no_client.shutdown().status() == RECLANE_STATUS_NULL_POINTER);
+    const auto refused = no_client.shutdown();
+    CHECK(refused.status() == RECLANE_STATUS_NULL_POINTER && says(refused, "reclane_client_open()"));
     Buffer no_buffer;
     CHECK(no_buffer.data() == nullptr && no_buffer.bytes() == 0 && no_buffer.floats().empty());
     Request no_request;
-    CHECK(!no_request && no_request.wait().status() == RECLANE_STATUS_NULL_POINTER);
+    const auto waited = no_request.wait();
+    CHECK(!no_request && waited.status() == RECLANE_STATUS_NULL_POINTER && says(waited, "this Request is empty"));
+    CHECK(waited.error().raw().layer == RECLANE_LAYER_USAGE);
+    CHECK(waited.error().outcome() == RECLANE_OUTCOME_NOT_EXECUTED);
+    CHECK(says(no_request.query(), "empty") && says(no_request.finish(), "empty") &&
+          says(no_request.borrow(), "empty"));
+    std::array<std::uint8_t, 1> outcomes{};
+    CHECK(says(no_request.key_outcomes(outcomes), "empty") && says(no_request.shard_result(0), "empty"));
+    CHECK(says(no_request.revoke(), "empty"));
 }
 
 void requests(Client& client, std::uint32_t table) {
@@ -90,13 +113,14 @@ void requests(Client& client, std::uint32_t table) {
     const std::vector<const float*> gradients{rows.data(), rows.data() + dim, rows.data() + 2 * dim};
     auto again = client.submit_get(table, keys, got);
     CHECK(again && again->finish() && again->token() == 0 && got == rows);
-    CHECK(again->finish().status() == RECLANE_STATUS_STALE_TOKEN);
+    CHECK(again->finish().status() == RECLANE_STATUS_STALE_TOKEN && says(again->finish(), "finished"));
     CHECK(client.stats()->slots_held == 0);
     CHECK(client.submit_update(table, keys, gradients)->wait().ok());
     CHECK(client.submit_update_flat(table, keys, rows)->wait().ok());
     const std::vector<const float*> too_few(gradients.begin(), gradients.begin() + 1);
     const auto refused = client.update(table, keys, too_few);
-    CHECK(refused.status() == RECLANE_STATUS_INVALID_ARGUMENT && refused.error().message()[0] != '\0');
+    CHECK(refused.status() == RECLANE_STATUS_INVALID_ARGUMENT && says(refused, "1 pointers, keys has 3 keys"));
+    CHECK(refused.error().outcome() == RECLANE_OUTCOME_NOT_EXECUTED);
     CHECK(client.submit_update(table, keys, too_few).status() == RECLANE_STATUS_INVALID_ARGUMENT);
 
     const std::vector<float> nothing(rows.size());

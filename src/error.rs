@@ -372,6 +372,14 @@ impl Error {
         self
     }
 
+    /// Says that it was found before anything was sent.
+    #[must_use]
+    pub fn before_sending(mut self: Box<Self>) -> Box<Self> {
+        self.layer = Layer::Usage;
+        self.outcome = Outcome::NotExecuted;
+        self
+    }
+
     /// Says in which layer the failure was seen.
     #[must_use]
     pub fn in_layer(mut self: Box<Self>, layer: Layer) -> Box<Self> {
@@ -380,9 +388,22 @@ impl Error {
     }
 }
 
+/// As docs/errors.md has it, and C behind `RECLANE_STATUS_`: `LANE_DOWN`.
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, letter) in self.variant_name().char_indices() {
+            if letter.is_ascii_uppercase() && at > 0 {
+                f.write_str("_")?;
+            }
+            write!(f, "{}", letter.to_ascii_uppercase())?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.status.variant_name(), self.message)?;
+        write!(f, "{}: {}", self.status, self.message)?;
         if let Some(shard) = self.shard {
             write!(f, " shard={shard}")?;
         }
@@ -404,6 +425,13 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statuses_are_shown_as_c_knows_them() {
+        let error = Error::new(Status::ShardUnreachable, "gone").at_shard(3);
+        assert_eq!(error.to_string(), "SHARD_UNREACHABLE: gone shard=3");
+        assert_eq!(Status::NotUtf8.to_string(), "NOT_UTF8");
+    }
 
     #[test]
     fn every_status_is_listed_once_and_has_the_class_of_its_hundred() {

@@ -132,6 +132,14 @@ fn committed_header_is_what_the_sources_give() {
 }
 
 #[test]
+fn comments_fit_on_a_screen() {
+    let header = generate();
+    let in_comment = |line: &&str| line.trim_start().starts_with("/*") || line.trim_start().starts_with("* ");
+    let long: Vec<&str> = header.lines().filter(in_comment).filter(|line| line.chars().count() > 125).collect();
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+#[test]
 fn every_function_says_from_which_threads_and_for_how_long() {
     let header = generate();
     for function in NOUNS.iter().map(|noun| source(noun)).collect::<Vec<_>>().iter().flat_map(|text| functions(text)) {

@@ -107,6 +107,29 @@ fn every_process_gets_its_flags_and_its_log_and_servers_are_stopped() {
 }
 
 #[test]
+fn it_says_where_the_logs_are_and_how_to_watch() {
+    let dir = Dir::new("watch");
+    let client = dir.script("client", "echo \"$@\"");
+    let flags = ["--", "--deployment_id=seen", "--value_size=64"];
+    let line = ["--rdma-namespace=fixed", "--server-cmd", SERVER, "--client-cmd", &client];
+    let output = dir.run(&[&line[..], &flags].concat());
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let logs = dir.0.join("logs");
+    assert!(said.contains("started; servers: 1, clients: 1"), "{said}");
+    assert!(said.contains(&format!("logs: {}/server-N.log", logs.display())), "{said}");
+    let after = |head: &str| said.lines().find_map(|line| line.strip_prefix(head)).expect(head).to_owned();
+    let log = dir.log("client-0");
+    let port = log.split("--rdma_control_plane_port=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    // The command is good as it stands, and looks at this run, which is over.
+    let looked = Command::new("sh").arg("-c").arg(after("reclane launch: look once: ")).output().unwrap();
+    let shown = String::from_utf8_lossy(&looked.stdout).into_owned();
+    assert_eq!(looked.status.code(), Some(2), "{shown} {}", stderr(&looked));
+    assert!(shown.starts_with(&format!("reclane seen/fixed at 127.0.0.1:{port}: no control plane")), "{shown}");
+    assert!(after("reclane launch: watch: ").contains(" top -- --rdma-control-plane-host=127.0.0.1"), "{said}");
+}
+
+#[test]
 fn the_first_failing_client_is_named_with_its_last_lines_and_its_code() {
     let dir = Dir::new("failure");
     let client =

@@ -963,7 +963,8 @@ typedef struct reclane_latency_info {
   uint64_t max_ns;
 } reclane_latency_info;
 
-/* Totals of one client to one shard: what the lines component=rdma_rc_client_profile are made of. Set struct_size = sizeof(reclane_client_profile_counters) before the call.
+/* Totals of one client to one shard: what the lines component=rdma_rc_client_profile are made of.
+ * Set struct_size = sizeof(reclane_client_profile_counters) before the call.
  *
  * Times are those of timed requests, times the number of requests that one of them stands for (metrics-sample-every);
  * divided by the timed_ count beside them they are averages. All are 0 while requests are not counted.
@@ -1007,7 +1008,8 @@ typedef struct reclane_client_profile_counters {
   uint64_t pending_rpc_last;
 } reclane_client_profile_counters;
 
-/* Totals of writes and answers of one end: what the lines component=rdma_rc_transport_profile are made of. Set struct_size = sizeof(reclane_transport_profile_counters) before the call.
+/* Totals of writes and answers of one end: what the lines component=rdma_rc_transport_profile are made of.
+ * Set struct_size = sizeof(reclane_transport_profile_counters) before the call.
  *
  * Times are those of timed requests, times the number of requests that one of them stands for (metrics-sample-every);
  * divided by the timed_ count beside them they are averages. All are 0 while requests are not counted.
@@ -1057,7 +1059,8 @@ typedef struct reclane_transport_profile_counters {
   uint64_t drain_pending_response_ns;
 } reclane_transport_profile_counters;
 
-/* Totals of one shard: what the lines component=rdma_rc_server_profile are made of. Set struct_size = sizeof(reclane_server_profile_counters) before the call.
+/* Totals of one shard: what the lines component=rdma_rc_server_profile are made of.
+ * Set struct_size = sizeof(reclane_server_profile_counters) before the call.
  *
  * Times are those of timed requests, times the number of requests that one of them stands for (metrics-sample-every);
  * divided by the timed_ count beside them they are averages. All are 0 while requests are not counted.
@@ -1614,8 +1617,9 @@ reclane_status reclane_server_control_plane_port(const struct reclane_server *se
                                                  uint32_t *port,
                                                  struct reclane_error *error);
 
-/* Closes a server: stops it if it was not stopped, ends its threads, gives its memory back and drops the store. No callback runs after it returns. NULL and an already closed handle do nothing. Inside a callback of
- * reclane_store it does nothing either, since it would wait for that callback; in a forked child it only forgets.
+/* Closes a server: stops it if it was not stopped, ends its threads, gives its memory back and drops the store. No
+ * callback runs after it returns. NULL and an already closed handle do nothing. Inside a callback of reclane_store it
+ * does nothing either, since it would wait for that callback; in a forked child it only forgets.
  *
  * Threads: one at a time per server; no other call on it may be under way.  Blocks: until its threads have ended.
  */
@@ -1806,9 +1810,18 @@ reclane_status reclane_client_break_lane(struct reclane_client *client,
  * The plain calls send a request and wait for its end. The submit calls send it and return a reclane_request, a number
  * that stays good until it is released: query it, wait for it, borrow its rows, then revoke it; or wait and release with
  * reclane_client_finish(). Every request that was submitted must be released once, also when it failed; a number that
- * was released is recognised and refused with RECLANE_STATUS_STALE_TOKEN. Each open request holds slots: when all are
- * held, submit calls answer RECLANE_STATUS_NO_SLOT, and the plain calls wait for one. A request belongs to one thread at
- * a time; different requests of one client may be worked on by different threads at once.
+ * was released is recognised and refused with RECLANE_STATUS_STALE_TOKEN. A request belongs to one thread at a time;
+ * different requests of one client may be worked on by different threads at once.
+ *
+ * Each open request holds a slot until it is released, also when it has ended; one of several parts holds a slot for
+ * each part that was sent, until the part's answer is taken home. To one shard there are qps-per-client-per-shard times
+ * slots-per-qp slots, for all threads together. When all are held,
+ *   - submit calls answer RECLANE_STATUS_NO_SLOT at once, and a plain call waits for one, at most rdma-wait-timeout-ms.
+ *     A thread that holds them all itself would wait for itself: its submit call is refused, and its plain call fails
+ *     with RECLANE_STATUS_NO_SLOT when that time is over. It must release a request first.
+ *   - a request whose keys go to several shards, or do not fit one slot, is taken all the same: its parts are sent, as
+ *     slots become free, by who queries it or waits for it. If none becomes free for rdma-wait-timeout-ms, it fails with
+ *     RECLANE_STATUS_NO_SLOT, or with RECLANE_STATUS_WAIT_TIMEOUT when a part was sent.
  *
  * There is no thread behind a request: query, wait and borrow drive it. Keys are copied before a submit call returns.
  * Rows that are sent, and the array of pointers to gradients, must stay valid and unchanged, and memory that a GET writes
@@ -1921,6 +1934,7 @@ reclane_status reclane_client_update_flat(struct reclane_client *client,
  * error    may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_BUFFER_TOO_SMALL  rows_capacity is too small; nothing was sent
+ * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
  * Threads: any.  Blocks: never.
  */
 RECLANE_NODISCARD
@@ -1940,6 +1954,7 @@ reclane_status reclane_client_submit_get(struct reclane_client *client,
  * request  receives the request's number; 0 on failure. Release it with reclane_client_revoke(); the rows are gone then.
  * error    may be NULL; filled on failure only.
  *
+ * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
  * Threads: any.  Blocks: never.
  */
 RECLANE_NODISCARD
@@ -1961,6 +1976,7 @@ reclane_status reclane_client_submit_get_in_place(struct reclane_client *client,
  * error         may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_BUFFER_TOO_SMALL  the rows do not fit behind offset_bytes; nothing was sent
+ * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
  * Threads: any.  Blocks: never.
  */
 RECLANE_NODISCARD
@@ -1979,6 +1995,7 @@ reclane_status reclane_client_submit_get_into(struct reclane_client *client,
  * request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
  * error    may be NULL; filled on failure only.
  *
+ * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
  * Threads: any.  Blocks: never.
  */
 RECLANE_NODISCARD
@@ -2000,6 +2017,7 @@ reclane_status reclane_client_submit_put(struct reclane_client *client,
  * error         may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_BUFFER_TOO_SMALL  the buffer ends before the last row; nothing was sent
+ * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
  * Threads: any.  Blocks: never.
  */
 RECLANE_NODISCARD
@@ -2018,6 +2036,7 @@ reclane_status reclane_client_submit_put_from(struct reclane_client *client,
  * request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
  * error    may be NULL; filled on failure only.
  *
+ * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
  * Threads: any.  Blocks: never.
  */
 RECLANE_NODISCARD
@@ -2035,6 +2054,7 @@ reclane_status reclane_client_submit_update(struct reclane_client *client,
  * request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
  * error    may be NULL; filled on failure only.
  *
+ * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
  * Threads: any.  Blocks: never.
  */
 RECLANE_NODISCARD
@@ -2056,6 +2076,7 @@ reclane_status reclane_client_submit_update_flat(struct reclane_client *client,
  * error         may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_BUFFER_TOO_SMALL  the buffer ends before the last row; nothing was sent
+ * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
  * Threads: any.  Blocks: never.
  */
 RECLANE_NODISCARD
@@ -2840,8 +2861,9 @@ reclane_status reclane_restore_region(const struct reclane_restore *restore,
                                       uint64_t *length,
                                       struct reclane_error *error);
 
-/* Lets servers, or ranks, that are opened with these options start from this checkpoint and no other: sets checkpoint-directory,
- * checkpoint-restore and checkpoint-restore-epoch. All shards must do so, in any number; rows find their shards.
+/* Lets servers, or ranks, that are opened with these options start from this checkpoint and no other: sets
+ * checkpoint-directory, checkpoint-restore and checkpoint-restore-epoch. All shards must do so, in any number; rows
+ * find their shards.
  *
  * restore  from reclane_restore_open().
  * options  from reclane_options_open().

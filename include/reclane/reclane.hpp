@@ -6,9 +6,9 @@
 //     if (!client) return complain(client.error().message());
 //     auto got = client->get(table, keys, rows);
 //
-// Nothing throws, unless RECLANE_EXCEPTIONS is defined before the header is included: then Result::value() throws
-// reclane::Failure instead of ending the process. Thread rules, units and lifetimes are those of reclane.h; each method
-// names its C function.
+// Nothing throws, unless RECLANE_EXCEPTIONS is defined before the header is included: then value() of a Result that is
+// an error throws reclane::Failure. Otherwise it says on standard error what failed, and aborts the process. Thread
+// rules, units and lifetimes are those of reclane.h; each method names its C function.
 
 #ifndef RECLANE_RECLANE_HPP
 #define RECLANE_RECLANE_HPP
@@ -17,8 +17,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -54,6 +55,9 @@ struct Span {
 
     constexpr Span() noexcept = default;
     constexpr Span(T* data, std::size_t size) noexcept : first(data), count(size) {}
+    // {0, 2} would be a null pointer and a length, and not the two keys that are meant: give an array or a container.
+    template <class Number, class = std::enable_if_t<std::is_integral_v<Number>>>
+    constexpr Span(Number, std::size_t) = delete;
     template <std::size_t N>
     constexpr Span(T (&array)[N]) noexcept : first(array), count(N) {}
     template <class C, class P = decltype(std::declval<C&>().data()), class N = decltype(std::declval<C&>().size()),
@@ -106,8 +110,18 @@ public:
             raw_ = reclane_error{};
             raw_.struct_size = size;
             raw_.shard = raw_.lane = raw_.slot = RECLANE_NONE;
+            (void)std::snprintf(
+                raw_.message, sizeof raw_.message,
+                "the library could not say why: header and library may differ, see reclane_abi_check()");
         }
         raw_.status = status;
+    }
+    // A failure that is found in this header, before the library is called.
+    void refuse(Status status, const char* message) noexcept {
+        settle(status);
+        raw_.layer = RECLANE_LAYER_USAGE;
+        raw_.outcome = RECLANE_OUTCOME_NOT_EXECUTED;
+        (void)std::snprintf(raw_.message, sizeof raw_.message, "%s", message);
     }
 
 private:
@@ -139,7 +153,8 @@ public:
     // Also tells RECLANE_STATUS_PENDING from RECLANE_STATUS_OK.
     Status status() const noexcept { return error_.status(); }
     const Error& error() const noexcept { return error_; }
-    // Does nothing when the call succeeded.
+    // Does nothing when the call succeeded. Otherwise throws Failure, or without RECLANE_EXCEPTIONS prints the status
+    // and the message to standard error and aborts.
     void value() const {
         if (!ok())
             fail();
@@ -148,13 +163,15 @@ public:
     // For the wrappers below: where the call writes, and what it returned.
     reclane_error* out() noexcept { return error_.out(); }
     void settle(Status status) noexcept { error_.settle(status); }
+    void refuse(Status status, const char* message) noexcept { error_.refuse(status, message); }
 
 protected:
     [[noreturn]] void fail() const {
 #ifdef RECLANE_EXCEPTIONS
         throw Failure(error_);
 #else
-        std::terminate();
+        std::fprintf(stderr, "reclane: value() of a call that failed: %s: %s\n", error_.name(), error_.message());
+        std::abort();
 #endif
     }
 
@@ -756,6 +773,8 @@ public:
     // reclane_client_query(): whether it has ended
     Result<bool> query() noexcept {
         Result<bool> result;
+        if (refused(result))
+            return result;
         result.settle(reclane_client_query(client_, token_, result.out()));
         result.place() = result.status() == RECLANE_STATUS_OK;
         return result;
@@ -764,6 +783,8 @@ public:
     // rdma-wait-timeout-ms, after which the request fails.
     Result<bool> wait(std::uint64_t timeout_ms = 0) noexcept {
         Result<bool> result;
+        if (refused(result))
+            return result;
         result.settle(reclane_client_wait(client_, token_, timeout_ms, result.out()));
         result.place() = result.status() == RECLANE_STATUS_OK;
         return result;
@@ -771,6 +792,8 @@ public:
     // reclane_client_finish(): wait() and revoke() in one; false when an own timeout ran out, and the request goes on
     Result<bool> finish(std::uint64_t timeout_ms = 0) noexcept {
         Result<bool> result;
+        if (refused(result))
+            return result;
         result.settle(reclane_client_finish(client_, token_, timeout_ms, result.out()));
         result.place() = result.status() == RECLANE_STATUS_OK;
         if (result.status() != RECLANE_STATUS_PENDING && result.status() != RECLANE_STATUS_BUSY)
@@ -780,6 +803,8 @@ public:
     // reclane_client_borrow()
     Result<BorrowedRows> borrow() noexcept {
         Result<BorrowedRows> result;
+        if (refused(result))
+            return result;
         BorrowedRows& rows = result.place();
         result.settle(reclane_client_borrow(client_, token_, &rows.rows, &rows.ready, &rows.total, result.out()));
         return result;
@@ -787,6 +812,8 @@ public:
     // reclane_client_shard_result(): how the keys of one shard did, once the request has ended
     Result<reclane_shard_result> shard_result(std::uint32_t shard) noexcept {
         Result<reclane_shard_result> result;
+        if (refused(result))
+            return result;
         result.place().struct_size = static_cast<std::uint32_t>(sizeof(reclane_shard_result));
         result.settle(reclane_client_shard_result(client_, token_, shard, &result.place(), result.out()));
         return result;
@@ -794,12 +821,16 @@ public:
     // reclane_client_key_outcomes(): a reclane_outcome for each key, once the request has ended
     Result<void> key_outcomes(Span<std::uint8_t> outcomes) noexcept {
         Result<void> result;
+        if (refused(result))
+            return result;
         result.settle(reclane_client_key_outcomes(client_, token_, outcomes.data(), outcomes.size(), result.out()));
         return result;
     }
     // reclane_client_revoke(); the destructor does it otherwise
     Result<void> revoke() noexcept {
         Result<void> result;
+        if (refused(result))
+            return result;
         result.settle(reclane_client_revoke(client_, token_, result.out()));
         if (result.status() != RECLANE_STATUS_BUSY)
             token_ = 0;
@@ -807,6 +838,19 @@ public:
     }
 
 private:
+    // Whether this names no request; then the result says so.
+    bool refused(Result<void>& result) const noexcept {
+        if (token_ != 0)
+            return false;
+        if (client_ == nullptr) {
+            result.refuse(RECLANE_STATUS_NULL_POINTER, "this Request is empty: no submit call that succeeded gave it");
+        } else {
+            result.refuse(
+                RECLANE_STATUS_STALE_TOKEN,
+                "this Request is empty: its submit failed, or it was finished, revoked, released or moved away");
+        }
+        return true;
+    }
     void drop() noexcept {
         if (token_ != 0)
             (void)reclane_client_revoke(client_, token_, nullptr);
@@ -1137,7 +1181,7 @@ public:
     Result<void> update(std::uint32_t table, Keys keys, Span<const float* const> gradients) noexcept {
         Result<void> result;
         if (gradients.size() < keys.size())
-            return too_few_pointers<Result<void>>();
+            return too_few_pointers<Result<void>>(gradients.size(), keys.size());
         result.settle(reclane_client_update(raw(), table, keys.data(), keys.size(), gradients.data(), result.out()));
         return result;
     }
@@ -1188,7 +1232,7 @@ public:
     // reclane_client_submit_update(); gradients must have one pointer per key
     Result<Request> submit_update(std::uint32_t table, Keys keys, Span<const float* const> gradients) noexcept {
         if (gradients.size() < keys.size())
-            return too_few_pointers<Result<Request>>();
+            return too_few_pointers<Result<Request>>(gradients.size(), keys.size());
         return submitted([&](reclane_request* token, reclane_error* error) {
             return reclane_client_submit_update(raw(), table, keys.data(), keys.size(), gradients.data(), token, error);
         });
@@ -1335,11 +1379,12 @@ private:
         return result;
     }
     template <class R>
-    static R too_few_pointers() noexcept {
-        static constexpr char message[] = "gradients has fewer pointers than there are keys";
+    static R too_few_pointers(std::size_t pointers, std::size_t keys) noexcept {
+        char message[128];
+        (void)std::snprintf(message, sizeof message,
+                            "gradients has %zu pointers, keys has %zu keys: give one pointer per key", pointers, keys);
         R result;
-        result.settle(RECLANE_STATUS_INVALID_ARGUMENT);
-        std::memcpy(result.out()->message, message, sizeof message);
+        result.refuse(RECLANE_STATUS_INVALID_ARGUMENT, message);
         return result;
     }
 };

@@ -119,6 +119,7 @@ fn no_tag(tag: u32) -> Box<Error> {
         Status::UnknownTable,
         format!("table {tag} was not given by reclane_client_init_table; the highest possible one is {}", u16::MAX),
     )
+    .before_sending()
 }
 
 /// A time limit: 0 is the default of the option.

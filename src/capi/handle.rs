@@ -76,30 +76,40 @@ pub(super) fn publish<N: Noun>(object: N::Object) -> *mut N {
 #[inline]
 unsafe fn shell_of<'a, N: Noun>(handle: *const N) -> Result<&'a Shell> {
     if handle.is_null() || !handle.cast::<Shell>().is_aligned() {
-        return Err(refusal::<N>(None));
+        return Err(no_shell(handle));
     }
     // SAFETY: readable, by the caller's word, and aligned.
     let tag = unsafe { &*handle.cast::<AtomicU32>() };
     // Acquire: pairs with the Release in `publish`.
     let tag = tag.load(Ordering::Acquire);
     if tag != N::TAG {
-        return Err(refusal::<N>((!handle.is_null()).then_some(tag)));
+        return Err(refusal::<N>(tag));
     }
     // SAFETY: only `publish` writes this tag, so it is a shell, and shells live for ever.
     Ok(unsafe { &*handle.cast::<Shell>() })
 }
 
 #[cold]
-fn refusal<N: Noun>(tag: Option<u32>) -> Box<Error> {
+fn no_shell<N: Noun>(handle: *const N) -> Box<Error> {
     let name = N::NAME;
-    match tag {
-        None => Error::new(Status::NullPointer, format!("the {name} handle is NULL or misaligned")),
-        Some(TAG_CLOSED) => Error::new(Status::Closed, format!("this {name} was closed")),
-        Some(tag) => Error::new(
-            Status::BadHandle,
-            format!("this is no {name}: its first word is {tag:#010x} instead of {:#010x}", N::TAG),
-        ),
+    let words = if handle.is_null() {
+        format!("the {name} handle is NULL: {name}_open() did not succeed, or the handle was closed or moved away")
+    } else {
+        format!("the {name} handle {handle:p} is misaligned: {name}_open() never gave it")
+    };
+    Error::new(Status::NullPointer, words)
+}
+
+#[cold]
+fn refusal<N: Noun>(tag: u32) -> Box<Error> {
+    let name = N::NAME;
+    if tag == TAG_CLOSED {
+        return Error::new(Status::Closed, format!("this {name} was closed: use one that {name}_open() gave since"));
     }
+    Error::new(
+        Status::BadHandle,
+        format!("this is no {name}: its first word is {tag:#010x} instead of {:#010x}", N::TAG),
+    )
 }
 
 /// The object behind a handle that may be used.

@@ -9,7 +9,8 @@ use crate::engine::{Client, Server, Totals};
 use crate::error::{Error, Result, Status};
 use crate::observe::profile;
 
-/// Totals of one client to one shard: what the lines component=rdma_rc_client_profile are made of. Set struct_size = sizeof(reclane_client_profile_counters) before the call.
+/// Totals of one client to one shard: what the lines component=rdma_rc_client_profile are made of.
+/// Set struct_size = sizeof(reclane_client_profile_counters) before the call.
 ///
 /// Times are those of timed requests, times the number of requests that one of them stands for (metrics-sample-every);
 /// divided by the timed_ count beside them they are averages. All are 0 while requests are not counted.
@@ -54,7 +55,8 @@ pub struct reclane_client_profile_counters {
     pub pending_rpc_last: u64,
 }
 
-/// Totals of one shard: what the lines component=rdma_rc_server_profile are made of. Set struct_size = sizeof(reclane_server_profile_counters) before the call.
+/// Totals of one shard: what the lines component=rdma_rc_server_profile are made of.
+/// Set struct_size = sizeof(reclane_server_profile_counters) before the call.
 ///
 /// Times are those of timed requests, times the number of requests that one of them stands for (metrics-sample-every);
 /// divided by the timed_ count beside them they are averages. All are 0 while requests are not counted.
@@ -159,7 +161,8 @@ pub struct reclane_server_profile_counters {
     pub poller_max_get_thread: u64,
 }
 
-/// Totals of writes and answers of one end: what the lines component=rdma_rc_transport_profile are made of. Set struct_size = sizeof(reclane_transport_profile_counters) before the call.
+/// Totals of writes and answers of one end: what the lines component=rdma_rc_transport_profile are made of.
+/// Set struct_size = sizeof(reclane_transport_profile_counters) before the call.
 ///
 /// Times are those of timed requests, times the number of requests that one of them stands for (metrics-sample-every);
 /// divided by the timed_ count beside them they are averages. All are 0 while requests are not counted.

@@ -3,9 +3,18 @@
 //! The plain calls send a request and wait for its end. The submit calls send it and return a reclane_request, a number
 //! that stays good until it is released: query it, wait for it, borrow its rows, then revoke it; or wait and release with
 //! reclane_client_finish(). Every request that was submitted must be released once, also when it failed; a number that
-//! was released is recognised and refused with RECLANE_STATUS_STALE_TOKEN. Each open request holds slots: when all are
-//! held, submit calls answer RECLANE_STATUS_NO_SLOT, and the plain calls wait for one. A request belongs to one thread at
-//! a time; different requests of one client may be worked on by different threads at once.
+//! was released is recognised and refused with RECLANE_STATUS_STALE_TOKEN. A request belongs to one thread at a time;
+//! different requests of one client may be worked on by different threads at once.
+//!
+//! Each open request holds a slot until it is released, also when it has ended; one of several parts holds a slot for
+//! each part that was sent, until the part's answer is taken home. To one shard there are qps-per-client-per-shard times
+//! slots-per-qp slots, for all threads together. When all are held,
+//!   - submit calls answer RECLANE_STATUS_NO_SLOT at once, and a plain call waits for one, at most rdma-wait-timeout-ms.
+//!     A thread that holds them all itself would wait for itself: its submit call is refused, and its plain call fails
+//!     with RECLANE_STATUS_NO_SLOT when that time is over. It must release a request first.
+//!   - a request whose keys go to several shards, or do not fit one slot, is taken all the same: its parts are sent, as
+//!     slots become free, by who queries it or waits for it. If none becomes free for rdma-wait-timeout-ms, it fails with
+//!     RECLANE_STATUS_NO_SLOT, or with RECLANE_STATUS_WAIT_TIMEOUT when a part was sent.
 //!
 //! There is no thread behind a request: query, wait and borrow drive it. Keys are copied before a submit call returns.
 //! Rows that are sent, and the array of pointers to gradients, must stay valid and unchanged, and memory that a GET writes
@@ -230,6 +239,7 @@ pub unsafe extern "C" fn reclane_client_update_flat(
 /// error    may be NULL; filled on failure only.
 ///
 /// RECLANE_STATUS_BUFFER_TOO_SMALL  rows_capacity is too small; nothing was sent
+/// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
 /// Threads: any.  Blocks: never.
 #[unsafe(no_mangle)]
 #[must_use]
@@ -260,6 +270,7 @@ pub unsafe extern "C" fn reclane_client_submit_get(
 /// request  receives the request's number; 0 on failure. Release it with reclane_client_revoke(); the rows are gone then.
 /// error    may be NULL; filled on failure only.
 ///
+/// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
 /// Threads: any.  Blocks: never.
 #[unsafe(no_mangle)]
 #[must_use]
@@ -291,6 +302,7 @@ pub unsafe extern "C" fn reclane_client_submit_get_in_place(
 /// error         may be NULL; filled on failure only.
 ///
 /// RECLANE_STATUS_BUFFER_TOO_SMALL  the rows do not fit behind offset_bytes; nothing was sent
+/// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
 /// Threads: any.  Blocks: never.
 #[unsafe(no_mangle)]
 #[must_use]
@@ -320,6 +332,7 @@ pub unsafe extern "C" fn reclane_client_submit_get_into(
 /// request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
 /// error    may be NULL; filled on failure only.
 ///
+/// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
 /// Threads: any.  Blocks: never.
 #[unsafe(no_mangle)]
 #[must_use]
@@ -352,6 +365,7 @@ pub unsafe extern "C" fn reclane_client_submit_put(
 /// error         may be NULL; filled on failure only.
 ///
 /// RECLANE_STATUS_BUFFER_TOO_SMALL  the buffer ends before the last row; nothing was sent
+/// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
 /// Threads: any.  Blocks: never.
 #[unsafe(no_mangle)]
 #[must_use]
@@ -381,6 +395,7 @@ pub unsafe extern "C" fn reclane_client_submit_put_from(
 /// request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
 /// error    may be NULL; filled on failure only.
 ///
+/// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
 /// Threads: any.  Blocks: never.
 #[unsafe(no_mangle)]
 #[must_use]
@@ -409,6 +424,7 @@ pub unsafe extern "C" fn reclane_client_submit_update(
 /// request  receives the request's number; 0 on failure. Release it with reclane_client_revoke().
 /// error    may be NULL; filled on failure only.
 ///
+/// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
 /// Threads: any.  Blocks: never.
 #[unsafe(no_mangle)]
 #[must_use]
@@ -441,6 +457,7 @@ pub unsafe extern "C" fn reclane_client_submit_update_flat(
 /// error         may be NULL; filled on failure only.
 ///
 /// RECLANE_STATUS_BUFFER_TOO_SMALL  the buffer ends before the last row; nothing was sent
+/// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
 /// Threads: any.  Blocks: never.
 #[unsafe(no_mangle)]
 #[must_use]

@@ -278,8 +278,9 @@ pub unsafe extern "C" fn reclane_restore_region(
     unsafe { guard::with(restore, error, body) }
 }
 
-/// Lets servers, or ranks, that are opened with these options start from this checkpoint and no other: sets checkpoint-directory,
-/// checkpoint-restore and checkpoint-restore-epoch. All shards must do so, in any number; rows find their shards.
+/// Lets servers, or ranks, that are opened with these options start from this checkpoint and no other: sets
+/// checkpoint-directory, checkpoint-restore and checkpoint-restore-epoch. All shards must do so, in any number; rows
+/// find their shards.
 ///
 /// restore  from reclane_restore_open().
 /// options  from reclane_options_open().

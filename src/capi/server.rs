@@ -189,8 +189,9 @@ pub unsafe extern "C" fn reclane_server_control_plane_port(
     unsafe { guard::with(server, error, body) }
 }
 
-/// Closes a server: stops it if it was not stopped, ends its threads, gives its memory back and drops the store. No callback runs after it returns. NULL and an already closed handle do nothing. Inside a callback of
-/// reclane_store it does nothing either, since it would wait for that callback; in a forked child it only forgets.
+/// Closes a server: stops it if it was not stopped, ends its threads, gives its memory back and drops the store. No
+/// callback runs after it returns. NULL and an already closed handle do nothing. Inside a callback of reclane_store it
+/// does nothing either, since it would wait for that callback; in a forked child it only forgets.
 ///
 /// Threads: one at a time per server; no other call on it may be under way.  Blocks: until its threads have ended.
 #[unsafe(no_mangle)]

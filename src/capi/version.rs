@@ -77,18 +77,6 @@ pub unsafe extern "C" fn reclane_abi_check(abi_version: u32, error: *mut reclane
     unsafe { guard::call(error, body) }
 }
 
-/// `LaneDown` as `RECLANE_STATUS_LANE_DOWN`.
-fn constant_name(variant: &str) -> String {
-    let mut name = "RECLANE_STATUS".to_owned();
-    for letter in variant.chars() {
-        if letter.is_ascii_uppercase() {
-            name.push('_');
-        }
-        name.push(letter.to_ascii_uppercase());
-    }
-    name
-}
-
 /// Name of a status: that of its constant, "RECLANE_STATUS_LANE_DOWN" say; "RECLANE_STATUS_?" for a number that this
 /// library does not know.
 ///
@@ -98,7 +86,7 @@ fn constant_name(variant: &str) -> String {
 pub extern "C" fn reclane_status_name(status: i32) -> *const c_char {
     static NAMES: OnceLock<Vec<(i32, CString)>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
-        let entry = |s: &Status| (*s as i32, CString::new(constant_name(s.variant_name())).unwrap_or_default());
+        let entry = |s: &Status| (*s as i32, CString::new(format!("RECLANE_STATUS_{s}")).unwrap_or_default());
         Status::ALL.iter().map(entry).collect()
     });
     let found = names.iter().find(|(number, _)| *number == status);

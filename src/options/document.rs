@@ -1,5 +1,6 @@
 //! The table as text: for the terminal and for docs/options.md.
 
+use super::choices::Side;
 use super::legacy::{Accepted, LEGACY};
 use super::names;
 use super::spec::{Kind, Spec};
@@ -20,6 +21,30 @@ pub fn help() -> String {
         }
         let _ = writeln!(text, "    environment: {}", variables(spec).join(", "));
     }
+    text
+}
+
+/// One option in full, as `reclane options NAME` prints it.
+#[must_use]
+pub fn describe(spec: &Spec) -> String {
+    let mut text = format!("{}\n    {}\n\n", spec.name, spec.meaning);
+    let mut line = |what: &str, value: &str| {
+        let _ = writeln!(text, "    {:<13}{value}", format!("{what}:"));
+    };
+    line("default", if spec.default.is_empty() { "empty" } else { spec.default });
+    line("range", &spec.bounds());
+    line("read by", if spec.side == Side::Both { "servers and clients" } else { spec.side.word() });
+    if spec.shapes_layout {
+        line("layout", "yes: a member whose value differs from the others' is refused when it joins");
+    }
+    line("flag", &format!("--{}=VALUE", spec.name));
+    line("in C", &format!("reclane_options_set(options, \"{}\", \"VALUE\", &error)", spec.name));
+    line("environment", &format!("{}; only the op-layer entry reads it", variables(spec).join(", ")));
+    let others = other_names(spec);
+    if !others.is_empty() {
+        line("other names", &others.join(", "));
+    }
+    line("spelling", "with - or _, with or without rdma- and rdma-rc-");
     text
 }
 
@@ -159,6 +184,28 @@ mod tests {
             committed == markdown(),
             "docs/options.md differs from the table: UPDATE_DOCS=1 cargo test options_doc"
         );
+    }
+
+    #[test]
+    fn one_option_is_described_in_full_under_any_of_its_names() {
+        for name in ["rdma-rc-slots-per-qp", "slots_per_qp", "--slots-per-qp", "RECLANE_RDMA_RC_SLOTS_PER_QP"] {
+            assert_eq!(names::look_up(name).unwrap().field, "slots_per_qp", "{name}");
+        }
+        for spec in TABLE {
+            let text = describe(names::look_up(spec.name).unwrap());
+            let default = if spec.default.is_empty() { "empty" } else { spec.default };
+            let variable = spec.variable();
+            for needed in [spec.name, spec.meaning, default, &spec.bounds(), &variable] {
+                assert!(text.contains(needed), "{needed}: {text}");
+            }
+            for variable in spec.environment {
+                assert_eq!(names::look_up(variable).unwrap().name, spec.name, "{variable}");
+            }
+        }
+        let misspelt = names::look_up("slots-per-pq").unwrap_err();
+        assert!(misspelt.message.contains("did you mean slots-per-qp?"), "{misspelt}");
+        let gone = names::look_up("rdma-put-server-scratch-bytes").unwrap_err();
+        assert!(gone.message.contains("use rdma-rc-request-slot-bytes"), "{gone}");
     }
 
     #[test]

@@ -31,9 +31,10 @@ pub use choices::{
     CheckpointRestore, CheckpointSurvivors, CommitScheme, DataInOrder, FabricKind, GetResponseMode, HashMethod,
     HugePages, Integrity, LogLevel, PutTransferMode, RdmaMode, RecoveryPreset, RequestRetry, SharedReads, Side,
 };
-pub use document::{help, markdown};
+pub use document::{describe, help, markdown};
 pub use layout::layout_difference;
 pub use legacy::{Accepted, LEGACY, Legacy};
+pub use names::look_up;
 pub use spec::{Kind, Spec};
 pub use subnet::Subnet;
 pub use table::{Settings, TABLE};

@@ -3,7 +3,7 @@
 use super::legacy::{LEGACY, Legacy};
 use super::spec::Spec;
 use super::table::TABLE;
-use crate::error::{Error, Status};
+use crate::error::{Error, Result, Status};
 
 /// What a name stands for.
 pub(super) enum Named {
@@ -45,6 +45,27 @@ pub(super) fn find(name: &str) -> Option<Named> {
         return Some(Named::Option(at));
     }
     LEGACY.iter().find(|legacy| base(legacy.name) == wanted).map(Named::Legacy)
+}
+
+/// The row of a name in any spelling, also of its flag and of its `RECLANE_` variable.
+///
+/// # Errors
+/// `UnknownOption` with the nearest name; `Unsupported` for a name of the past, with what took its place.
+pub fn look_up(name: &str) -> Result<&'static Spec> {
+    let plain = name.to_ascii_lowercase();
+    let plain = plain.trim_start_matches('-');
+    let plain = plain.strip_prefix("reclane_").unwrap_or(plain);
+    match find(plain) {
+        Some(Named::Option(at)) => Ok(&TABLE[at]),
+        Some(Named::Legacy(legacy)) => {
+            let message = format!("option {} has no meaning any more: {}", legacy.name, legacy.reason);
+            Err(Error::new(Status::Unsupported, message))
+        }
+        None => match TABLE.iter().find(|spec| spec.environment.iter().any(|known| known.eq_ignore_ascii_case(name))) {
+            Some(spec) => Ok(spec),
+            None => Err(unknown("option", "", plain, |spec| spec.name.to_owned())),
+        },
+    }
 }
 
 /// The refusal of a name that nobody knows, with the nearest one if there is one near. `prefix` is the part of the name

@@ -83,6 +83,13 @@ pub trait Store: Send + Sync + 'static {
         self.init_table(worker, spec).map(Some)
     }
 
+    /// The spec of the table of this name, to say how it differs from what a client asks for. None: there is none, or the
+    /// store does not tell.
+    fn spec(&self, name: &str) -> Option<TableSpec> {
+        let _ = name;
+        None
+    }
+
     /// The shape of a table. Called for each request: must be cheap.
     fn shape(&self, table: TableTag) -> Option<TableShape>;
 

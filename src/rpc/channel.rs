@@ -74,8 +74,8 @@ impl<F: Fabric, R: Default + Send> Channel<F, R> {
             let slots_per_lane = connection.parts().there.geometry.slots;
             for slot in 0..slots_per_lane {
                 let places = connection.places(slot).ok_or_else(|| {
-                    Error::new(Status::DeploymentMismatch, "the server's region does not hold the slots")
-                        .at_shard(shard)
+                    let message = format!("the region of shard {shard} does not hold the slots that it offered");
+                    Error::new(Status::DeploymentMismatch, message).at_shard(shard)
                 })?;
                 slots.push(CachePadded(Slot {
                     state: AtomicU64::new(0),

@@ -140,10 +140,15 @@ impl<F: Fabric> Connection<F> {
         connection.probed = Some(nonce);
         let parts = &connection.parts;
         let slots = parts.here.geometry.slots;
-        let lied = || Error::new(Status::DeploymentMismatch, "the server's region does not hold the slots");
+        let (lane, shard) = (parts.lane, parts.shard);
+        let lied = || {
+            let message = format!("the region of shard {shard} does not hold the slots that it offered");
+            Error::new(Status::DeploymentMismatch, message)
+        };
         let places = connection.places(0).ok_or_else(lied)?;
         if parts.scheme == Scheme::Imm && !connection.replenish(slots) {
-            return Err(Error::new(Status::PostFailed, "no receives for immediates could be posted"));
+            let message = format!("lane {lane} to shard {shard}: {slots} receives for immediates could not be posted");
+            return Err(Error::new(Status::PostFailed, message));
         }
         let mut header = RequestHeader {
             op: Op::Probe as u8,
@@ -167,7 +172,10 @@ impl<F: Fabric> Connection<F> {
         let sent = unsafe { connection.commit(&places, 0, &header.to_words(), 0) };
         match sent {
             Ok(()) => Ok(connection),
-            Err(failure) => Err(Error::new(Status::PostFailed, format!("the probe: {}", failure.reason.name()))),
+            Err(failure) => Err(Error::new(
+                Status::PostFailed,
+                format!("the probe of lane {lane} to shard {shard} could not be sent: {}", failure.reason.name()),
+            )),
         }
     }
 

@@ -34,10 +34,9 @@ pub(super) fn all_down(shard: u32, lanes: impl Iterator<Item = Box<Error>>) -> B
     let mut error = lanes
         .into_iter()
         .max_by_key(|error| weight(error.status))
-        .unwrap_or_else(|| Error::new(Status::LaneDown, "there is no lane to this shard").at_shard(shard));
+        .unwrap_or_else(|| Error::new(Status::LaneDown, format!("there is no lane to shard {shard}")).at_shard(shard));
     if count > 1 {
-        let each: Vec<String> =
-            reasons.iter().map(|(status, lanes)| format!("{lanes} {}", status.variant_name())).collect();
+        let each: Vec<String> = reasons.iter().map(|(status, lanes)| format!("{lanes} {status}")).collect();
         error.message = format!("all {count} lanes to shard {shard} are down ({}): {}", each.join(", "), error.message);
     }
     error.outcome = Outcome::NotExecuted;
@@ -65,7 +64,7 @@ mod tests {
             (error.status, error.lane, error.outcome),
             (Status::ShardUnreachable, Some(2), Outcome::NotExecuted)
         );
-        let text = "all 4 lanes to shard 3 are down (1 ShardUnreachable, 2 WaitTimeout, 1 PostFailed): lane 2";
+        let text = "all 4 lanes to shard 3 are down (1 SHARD_UNREACHABLE, 2 WAIT_TIMEOUT, 1 POST_FAILED): lane 2";
         assert_eq!(error.message, text);
     }
 

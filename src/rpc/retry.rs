@@ -24,6 +24,22 @@ pub enum Resend {
 }
 
 impl<F: Fabric, R> Channel<F, R> {
+    /// The request of a held slot as it was sent. None: the server, which could write there too, has changed it.
+    ///
+    /// # Safety
+    /// The caller holds the slot and is the only thread working on this request, which was sent.
+    #[cold]
+    pub unsafe fn sent(&self, held: Held) -> Option<RequestHeader> {
+        // SAFETY: the holder has `own` to itself.
+        let own = unsafe { &*self.slots[held.index as usize].own.get() };
+        // SAFETY: the header lies in memory that the connection keeps mapped.
+        let header = RequestHeader::from_words(&unsafe { copy_header(own.places.request_header) });
+        let unchanged = header.sequence == RequestHeader::identity(held.index, held.use_count)
+            && header.commit == own.word
+            && header.payload_bytes <= self.payload_bytes_max();
+        unchanged.then_some(header)
+    }
+
     /// Sends the request of a held slot again, over any lane of this shard that is Active.
     ///
     /// # Safety
@@ -31,18 +47,13 @@ impl<F: Fabric, R> Channel<F, R> {
     /// ended. What it names outside the slot is still valid.
     #[cold]
     pub unsafe fn resend(&self, held: Held) -> Resend {
+        // SAFETY: the caller's promise.
+        let Some(header) = (unsafe { self.sent(held) }) else {
+            return Resend::Never("what was sent is not there any more");
+        };
         let slot = &self.slots[held.index as usize];
         // SAFETY: the holder has `own` to itself.
         let own = unsafe { &mut *slot.own.get() };
-        // SAFETY: the header lies in memory that the connection keeps mapped.
-        let header = RequestHeader::from_words(&unsafe { copy_header(own.places.request_header) });
-        // The server could write there too: what is not as it was sent is not sent again.
-        let unchanged = header.sequence == RequestHeader::identity(held.index, held.use_count)
-            && header.commit == own.word
-            && header.payload_bytes <= self.payload_bytes_max();
-        if !unchanged {
-            return Resend::Never("what was sent is not there any more");
-        }
         let before = (Arc::clone(&own.connection), own.places.request_payload);
         let home = self.lane_of(slot).active();
         let once = header.flags & flags::ONCE != 0 && !mutated::<F>(Mutant::WitnessIgnored);

@@ -1,6 +1,6 @@
 //! Payloads of the rare requests (INIT_TABLE, COMMAND) and sizes of the frequent ones.
 
-use super::RpcStatus;
+use super::{InlineWords, RpcStatus};
 
 /// Most bytes of a table or command name.
 pub const NAME_BYTES_MAX: usize = 63;
@@ -33,6 +33,17 @@ impl Optimizer {
             _ => None,
         }
     }
+
+    /// As C has it behind `RECLANE_OPTIMIZER_`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Optimizer::Sgd => "SGD",
+            Optimizer::Adagrad => "ADAGRAD",
+            Optimizer::RowwiseAdagrad => "ROWWISE_ADAGRAD",
+            Optimizer::Add => "ADD",
+        }
+    }
 }
 
 /// What a shard answers in place of a tag when the tag that an INIT_TABLE wants is another table's.
@@ -58,6 +69,9 @@ pub struct TableSpec {
 }
 
 const SPEC_FIXED_BYTES: usize = 36;
+/// The fields of a spec beside its name. On the wire the first one is 1.
+const FIELDS: [&str; 6] = ["num_embeddings", "dim", "optimizer", "learning_rate", "epsilon", "initial_accumulator"];
+const OPTIMIZER_AT: usize = 2;
 /// Where INIT_TABLE has the wanted tag, and a spec a 0.
 const WANTED_AT: usize = 32;
 
@@ -144,6 +158,48 @@ impl TableSpec {
         hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         hash ^= hash >> 31;
         1 + (hash % u64::from(u16::MAX)) as u16
+    }
+
+    /// The values of [`FIELDS`]; f32s as their bits.
+    fn values(&self) -> [u64; FIELDS.len()] {
+        // Zeroes are equal, whatever their sign.
+        let real = |value: f32| u64::from((value + 0.0).to_bits());
+        [
+            self.num_embeddings,
+            u64::from(self.dim),
+            self.optimizer as u64,
+            real(self.learning_rate),
+            real(self.epsilon),
+            real(self.initial_accumulator),
+        ]
+    }
+
+    /// What a shard that has this table tells a client that asks for another spec: number and value of the first field
+    /// that differs, or zeroes.
+    #[must_use]
+    pub fn difference(&self, asked: &TableSpec) -> InlineWords {
+        let ours = self.values();
+        let differs = ours.iter().zip(asked.values()).position(|(ours, theirs)| *ours != theirs);
+        differs.map_or([0; 3], |at| [at as u64 + 1, ours[at], 0])
+    }
+
+    /// The words for what [`TableSpec::difference`] told to who asked for this spec. None: it told nothing.
+    #[must_use]
+    pub fn explain(&self, told: &InlineWords) -> Option<String> {
+        self.contrast(told, "in this call", "on the shard")
+    }
+
+    /// The same between other places: `here` is where this spec is, `there` the one that was told of.
+    pub(crate) fn contrast(&self, told: &InlineWords, here: &str, there: &str) -> Option<String> {
+        let at = usize::try_from(told[0]).ok()?.checked_sub(1)?;
+        let name = FIELDS.get(at)?;
+        #[allow(clippy::cast_possible_truncation)] // 32 bits of a float or a code
+        let word = |value: u64| match at {
+            OPTIMIZER_AT => Optimizer::from_code(value as u32).map_or("unknown", Optimizer::name).to_owned(),
+            _ if at > OPTIMIZER_AT => f32::from_bits(value as u32).to_string(),
+            _ => value.to_string(),
+        };
+        Some(format!("{name} is {} {here} and {} {there}", word(self.values()[at]), word(told[1])))
     }
 
     /// What is wrong with this spec, if anything, in words for its author.
@@ -259,6 +315,29 @@ mod tests {
         beyond[WANTED_AT + 2] = 1;
         assert_eq!(TableSpec::decode_init(&beyond), Err(RpcStatus::InvalidPayload));
         assert_eq!(TableSpec::decode_init(&beyond[..WANTED_AT]), Err(RpcStatus::InvalidPayload));
+    }
+
+    #[test]
+    fn the_field_that_differs_is_told_with_both_values() {
+        let told = |theirs: TableSpec| spec().explain(&theirs.difference(&spec()));
+        assert_eq!(told(spec()), None);
+        let says = |theirs: TableSpec, words: &str| assert_eq!(told(theirs).as_deref(), Some(words));
+        says(
+            TableSpec { num_embeddings: 7, ..spec() },
+            "num_embeddings is 1099511627776 in this call and 7 on the shard",
+        );
+        says(TableSpec { dim: 8, epsilon: 1.0, ..spec() }, "dim is 32 in this call and 8 on the shard");
+        says(
+            TableSpec { optimizer: Optimizer::Sgd, ..spec() },
+            "optimizer is ADAGRAD in this call and SGD on the shard",
+        );
+        says(TableSpec { learning_rate: 0.5, ..spec() }, "learning_rate is 0.05 in this call and 0.5 on the shard");
+        says(TableSpec { epsilon: 0.0, ..spec() }, "epsilon is 0.00000001 in this call and 0 on the shard");
+        let last = "initial_accumulator is 0.1 in this call and 0 on the shard";
+        says(TableSpec { initial_accumulator: -0.0, ..spec() }, last);
+        for nonsense in [[0, 9, 9], [7, 1, 0], [u64::MAX; 3]] {
+            assert_eq!(spec().explain(&nonsense), None);
+        }
     }
 
     #[test]

@@ -357,11 +357,15 @@ fn a_server_that_does_not_answer_ends_requests_by_the_timeout() {
     while !client.query(queried).expect("alive") {
         std::thread::yield_now();
     }
+    let mut told = Vec::new();
     for token in tokens.into_iter().chain([queried]) {
         let error = client.wait(token, None).expect_err("it does not answer");
         assert_eq!((error.status, error.shard), (Status::WaitTimeout, Some(0)), "{error}");
         client.revoke(token).expect("once");
+        told.push(error.message);
     }
+    // Those whose time was over say how long it was; those whose lane others ended say that.
+    assert!(told.iter().any(|words| words.contains("no answer within rdma-wait-timeout-ms = 150")), "{told:#?}");
     // Every lane that carried one of them is gone, and its slots are used no more.
     let error = until_dead(&client, table);
     assert_eq!((error.status, error.shard), (Status::WaitTimeout, Some(0)), "{error}");

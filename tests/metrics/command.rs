@@ -76,7 +76,7 @@ fn top_writes_plain_frames_and_shows_a_death_as_it_happens() {
     assert!(text.contains("GET/s") && !text.contains('\x1b'), "{text}");
     deployment.servers[1].kill();
     // What the control plane saw, and what the client says of its lanes.
-    let words = ["1 of 2 shards", "shard 1 died", "warn lane_dirty shard=1"];
+    let words = ["1 of 2 shards", "shard 1 died", "warn lane_dirty shard=1", "lanes=0-2 (3 times)"];
     until("its end", || frames(&deployment), |text| words.iter().all(|word| text.contains(word)));
     let (seen, _) = status(&deployment);
     let said = |event: &&Value| event["source"] == "member" && event["who"]["client"].is_u64();

@@ -57,7 +57,7 @@ fn nothing_is_left_of_ranks_that_were_killed_in_the_middle() {
         // Both know: an operation on it fails by verdict, not by timeout.
         for survivor in [first, second] {
             let said = survivor.ask("write 2");
-            assert!(said.starts_with("ShardUnreachable") && said.contains("rank 2, region 1"), "{said}");
+            assert!(said.starts_with("SHARD_UNREACHABLE") && said.contains("rank 2, region 1"), "{said}");
         }
     };
     (0..2).for_each(|_| round(&mut first, &mut second));

@@ -43,9 +43,9 @@ fn nothing_of_the_device_is_left_between_suspend_and_resume_and_work_goes_on() {
         // The program's memory is there, and its own.
         assert_eq!(both(&mut ranks, "word 0"), [(round - 1).to_string(), (round - 1).to_string()]);
         both(&mut ranks, &format!("set {round}"));
-        assert!(both(&mut ranks, "suspend").iter().all(|said| said.starts_with("WrongState")));
+        assert!(both(&mut ranks, "suspend").iter().all(|said| said.starts_with("WRONG_STATE")));
         assert_eq!(both(&mut ranks, "resume"), ["ok", "ok"]);
-        assert!(both(&mut ranks, "resume").iter().all(|said| said.starts_with("WrongState")));
+        assert!(both(&mut ranks, "resume").iter().all(|said| said.starts_with("WRONG_STATE")));
         work(&mut ranks);
         assert_eq!(both(&mut ranks, "word 0"), [round.to_string(), round.to_string()]);
         // Four adds to each in every round: none lost, none twice.
@@ -63,13 +63,13 @@ fn a_rank_that_suspends_alone_is_told_and_goes_on() {
     work(&mut ranks);
     for _ in 0..2 {
         let said = ranks[0].ask("suspend-alone");
-        assert!(said.starts_with("StartupTimeout"), "{said}");
+        assert!(said.starts_with("STARTUP_TIMEOUT"), "{said}");
         work(&mut ranks);
     }
     assert_eq!(both(&mut ranks, "suspend"), ["ok", "ok"]);
     // Nobody wakes up alone; who has tried can try again.
     let said = ranks[0].ask("resume-alone");
-    assert!(said.starts_with("StartupTimeout"), "{said}");
+    assert!(said.starts_with("STARTUP_TIMEOUT"), "{said}");
     assert_eq!(both(&mut ranks, "resume"), ["ok", "ok"]);
     work(&mut ranks);
 }

@@ -3,7 +3,8 @@
 use crate::rows::Table;
 use crate::support::{Deployment, milliseconds, until};
 use reclane::engine::{LaneState, Request, Rows};
-use reclane::error::{Outcome, Status};
+use reclane::error::{Layer, Outcome, Status};
+use reclane::ids::TableTag;
 use reclane::time::now;
 use std::time::Duration;
 
@@ -76,7 +77,12 @@ fn an_update_whose_answer_was_lost_with_its_shard_is_unknown() {
     client.revoke(token).expect("once");
     // A GET may be asked twice, and gets the new process's answer: it has no such table.
     let error = table.get(&client, &key).expect_err("no table there yet");
-    assert_eq!(error.status, Status::UnknownTable, "{error}");
+    assert_eq!((error.status, error.layer), (Status::UnknownTable, Layer::Server), "{error}");
+    assert!(error.message.contains(&format!("shard 1 does not know table {}", table.tag.0)), "{error}");
+    // One that nobody made here is the caller's mistake, and nothing is waited for.
+    let error = client.dim(TableTag(9)).expect_err("no such table here");
+    let mistake = (Status::UnknownTable, Layer::Usage, Outcome::NotExecuted);
+    assert_eq!((error.status, error.layer, error.outcome), mistake, "{error}");
     assert_eq!(Table::open(&client, "t", 16).tag, table.tag);
     assert_eq!(table.get(&client, &key).expect("a GET").len(), table.dim);
 }

@@ -23,7 +23,7 @@ struct Command {
 
 #[derive(Subcommand)]
 enum Action {
-    /// List all options of servers and clients: names, bounds, defaults, meaning.
+    /// List all options of servers and clients, or show one in full: names, bounds, defaults, meaning.
     Options(options::Arguments),
     Launch(Box<launch::Arguments>),
     Deployment(deployment::Arguments),

@@ -1,6 +1,6 @@
 //! `reclane options`.
 
-use reclane::options::{Kind, Spec, TABLE, help, markdown};
+use reclane::options::{Kind, Spec, TABLE, describe, help, look_up, markdown};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
@@ -10,16 +10,28 @@ pub const LISTED: &str = "All options of servers and clients, with bounds and de
 
 #[derive(clap::Args)]
 pub struct Arguments {
+    /// Only this option, in full. Any of its names, its flag or its environment variable.
+    #[arg(conflicts_with = "markdown")]
+    name: Option<String>,
     /// As docs/options.md.
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
-    /// As one JSON array.
+    /// As one JSON array; with NAME as one object.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let text = if arguments.markdown {
+    let text = if let Some(name) = &arguments.name {
+        match look_up(name) {
+            Ok(spec) if arguments.json => format!("{:#}\n", object(spec)),
+            Ok(spec) => describe(spec),
+            Err(error) => {
+                eprintln!("reclane options: {}", error.message);
+                return ExitCode::from(2);
+            }
+        }
+    } else if arguments.markdown {
         markdown()
     } else if arguments.json {
         format!("{:#}\n", Value::Array(TABLE.iter().map(object).collect()))

@@ -102,6 +102,21 @@ pub enum State {
     Aborted = 5,
 }
 
+impl State {
+    /// As C has it behind `RECLANE_CHECKPOINT_STATE_`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Asked => "ASKED",
+            State::Holding => "HOLDING",
+            State::Capturing => "CAPTURING",
+            State::Writing => "WRITING",
+            State::Committed => "COMMITTED",
+            State::Aborted => "ABORTED",
+        }
+    }
+}
+
 /// What the asker is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Note {

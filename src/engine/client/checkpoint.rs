@@ -134,7 +134,11 @@ impl Notes {
             }
             let left = deadline.remaining();
             if left.is_zero() {
-                let message = format!("checkpoint request {number} is {:?}; ask again", status.state);
+                let message = format!(
+                    "checkpoint request {number} is {} and not yet {}: ask again, or wait longer",
+                    status.state.name(),
+                    least.name()
+                );
                 return Err(Error::new(Status::Busy, message));
             }
             let changed = self.changed.wait_timeout(known, left.min(LOOK));

@@ -213,7 +213,7 @@ impl<F: Fabric> Core<F> {
     pub(super) fn allocate_buffer(&self, bytes: usize) -> Result<F::Region> {
         self.open_for_use()?;
         if bytes == 0 {
-            return Err(Error::new(Status::InvalidArgument, "a buffer of 0 bytes"));
+            return Err(Error::new(Status::InvalidArgument, "a buffer of 0 bytes was asked for; at least 1"));
         }
         let region = self.shared.fabric.allocate(bytes, Access::ALL)?;
         // First, so that a lane that is being rebuilt has it from one side or the other: see `reach`.
@@ -247,7 +247,7 @@ impl<F: Fabric> Core<F> {
         let channel = self.ps().channels().get(shard as usize);
         let found = channel.and_then(|channel| channel.lanes().get(lane as usize));
         let Some(found) = found else {
-            return Err(Error::new(Status::InvalidArgument, format!("there is no lane {lane} to shard {shard}")));
+            return Err(self.no_lane(shard, lane));
         };
         // The slow signs show in the state without waiting for a request to notice them.
         let _ = found.check();
@@ -266,10 +266,21 @@ impl<F: Fabric> Core<F> {
         })
     }
 
+    #[cold]
+    fn no_lane(&self, shard: u32, lane: u32) -> Box<Error> {
+        let channels = self.ps().channels();
+        let lanes = channels.first().map_or(0, |channel| channel.lanes().len());
+        let message = format!(
+            "there is no lane {lane} to shard {shard}: this client has {} shards with {lanes} lanes each, from 0 on",
+            channels.len()
+        );
+        Error::new(Status::InvalidArgument, message)
+    }
+
     pub(super) fn break_lane(&self, shard: u32, lane: u32) -> Result<()> {
         let channel = self.ps().channels().get(shard as usize);
         let Some(found) = channel.and_then(|channel| channel.lanes().get(lane as usize)) else {
-            return Err(Error::new(Status::InvalidArgument, format!("there is no lane {lane} to shard {shard}")));
+            return Err(self.no_lane(shard, lane));
         };
         found.fail(found.connection().parts().generation, DirtyReason::Completion(WcStatus::WrFlush));
         Ok(())
@@ -277,7 +288,8 @@ impl<F: Fabric> Core<F> {
 
     pub(super) fn health(&self, shard: u32) -> Result<HealthReport> {
         if shard >= self.num_shards() {
-            return Err(Error::new(Status::InvalidArgument, format!("there is no shard {shard}")));
+            let message = format!("there is no shard {shard}: this client has {}, from 0 on", self.num_shards());
+            return Err(Error::new(Status::InvalidArgument, message));
         }
         let control = lock(&self.session).as_ref().map(|session| Arc::clone(&session.control)).ok_or_else(closed)?;
         let timeout = Duration::from_millis(self.shared.settings.health_probe_timeout_ms);
@@ -311,7 +323,10 @@ impl<F: Fabric> Core<F> {
             if now() >= deadline {
                 return Err(Error::new(
                     Status::Busy,
-                    format!("{held} requests were not revoked yet; revoke them or close the client"),
+                    format!(
+                        "{held} requests were not revoked within {} ms; revoke them or close the client",
+                        timeout.as_millis()
+                    ),
                 ));
             }
             crate::time::pause(SHUTDOWN_LOOK);
@@ -343,7 +358,7 @@ impl<F: Fabric> Core<F> {
 
 #[cold]
 pub(super) fn closed() -> Box<Error> {
-    Error::new(Status::Closed, "the client was shut down")
+    Error::new(Status::Closed, "the client was shut down by reclane_client_shutdown(): close it and open another")
 }
 
 impl<F: Fabric> Drop for Core<F> {

@@ -387,7 +387,10 @@ impl<F: Fabric> Mender<F> {
             self.nonce = self.nonce.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let nonce = self.nonce ^ u64::from(attempt.generation);
             let connected = scheme
-                .ok_or_else(|| Error::new(Status::DeploymentMismatch, "the shard answered an unknown commit scheme"))
+                .ok_or_else(|| {
+                    let message = format!("shard {index} answered an unknown commit scheme");
+                    Error::new(Status::DeploymentMismatch, message)
+                })
                 .and_then(|scheme| {
                     qp.connect(&end.queue_pair, attempt.deadline.remaining())?;
                     reach.follow(&qp, buffers, attempt.deadline)?;

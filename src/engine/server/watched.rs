@@ -306,6 +306,10 @@ impl Store for TimedStore {
         self.inner.init_table_as(worker, spec, wanted)
     }
 
+    fn spec(&self, name: &str) -> Option<TableSpec> {
+        self.inner.spec(name)
+    }
+
     fn shape(&self, table: TableTag) -> Option<TableShape> {
         self.inner.shape(table)
     }

@@ -4,8 +4,8 @@ use super::{PsClient, Token};
 use crate::error::{Error, Outcome, Result, Status};
 use crate::fabric::Fabric;
 use crate::ids::TableTag;
-use crate::wire::Op;
 use crate::wire::payload::{Command, TAG_TAKEN, TableSpec};
+use crate::wire::{InlineWords, Op};
 
 /// How many tags are proposed for a table. With thousands of tables the chance that so many in a row are taken is nil.
 const PROPOSALS_MAX: u32 = 64;
@@ -23,7 +23,8 @@ impl<F: Fabric> PsClient<F> {
             return Err(Error::new(Status::InvalidArgument, problem));
         }
         for attempt in 0..PROPOSALS_MAX {
-            let answers = self.ask_all(Op::InitTable, &spec.encode_init(spec.tag_proposal(attempt)));
+            let blame = |told: &InlineWords| spec.explain(told);
+            let answers = self.ask_all(Op::InitTable, &spec.encode_init(spec.tag_proposal(attempt)), blame);
             let tags = all_or_errors(answers).map_err(|mut error| {
                 if error.status == Status::InvalidPayload {
                     let before = core::mem::take(&mut error.message);
@@ -38,7 +39,10 @@ impl<F: Fabric> PsClient<F> {
             self.set_dim(tag, spec.dim);
             return Ok(tag);
         }
-        let message = format!("no tag for table '{}': {PROPOSALS_MAX} proposals are other tables' already", spec.name);
+        let message = format!(
+            "no tag for table '{}': {PROPOSALS_MAX} proposals are other tables' already, so there are too many tables",
+            spec.name
+        );
         Err(Error::new(Status::ResourceLimit, message))
     }
 
@@ -47,15 +51,23 @@ impl<F: Fabric> PsClient<F> {
     /// # Errors
     /// As [`PsClient::submit`] and [`PsClient::wait`], naming every shard that failed; the others have been asked too.
     pub fn command(&self, command: &Command) -> Result<()> {
-        all_or_errors(self.ask_all(Op::Command, &command.encode())).map(|_| ())
+        all_or_errors(self.ask_all(Op::Command, &command.encode(), |_| None)).map(|_| ())
     }
 
-    /// Sends the same bytes to every shard, then waits for every answer: the tag, or 0.
-    fn ask_all(&self, op: Op, bytes: &[u8]) -> Vec<Result<u32>> {
+    /// Sends the same bytes to every shard, then waits for every answer: the tag, or 0. `blame` has better words for a
+    /// request that a shard found malformed, by what it was told.
+    fn ask_all(&self, op: Op, bytes: &[u8], blame: impl Fn(&InlineWords) -> Option<String>) -> Vec<Result<u32>> {
         let sent: Vec<Result<Token>> =
             (0..self.channels.len()).map(|shard| self.patiently(|| self.submit_bytes(shard, op, bytes))).collect();
         let end = |token: Token| {
-            let outcome = self.wait(token, None);
+            let outcome = self.wait(token, None).map_err(|mut error| {
+                if error.status == Status::InvalidPayload
+                    && let Some(words) = blame(&self.told(token))
+                {
+                    error.message = words;
+                }
+                error
+            });
             let aux = self.aux_of(token);
             self.revoke(token)?;
             outcome.map(|()| aux)

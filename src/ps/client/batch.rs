@@ -11,7 +11,8 @@
 use super::outcome::{ShardResult, under_way};
 use super::request::{Borrowed, Local, Source};
 use super::turnstile::{Entry, Turnstile};
-use super::{Plan, PsClient, Token, busy, stale};
+use super::words::{busy, not_in_place, stale};
+use super::{Plan, PsClient, Token};
 use crate::error::{Error, Outcome, Result, Status};
 use crate::fabric::{Fabric, Mutant, mutated};
 use crate::ids::TableTag;
@@ -128,7 +129,10 @@ impl Batches {
                 return Ok((index, Guard { place, use_count, last: false }));
             }
         }
-        Err(Error::new(Status::NoSlot, "too many batches under way: revoke finished ones"))
+        let most = self.places.len();
+        let message =
+            format!("{most} requests of several parts are under way, the most there can be: revoke finished ones");
+        Err(Error::new(Status::NoSlot, message))
     }
 
     fn lock(&self, index: usize, use_low: u64) -> Result<Guard<'_>> {
@@ -265,7 +269,7 @@ impl<F: Fabric> PsClient<F> {
         if plan.keys.len() > KEYS_MAX {
             return Err(Error::new(
                 Status::BatchTooLarge,
-                format!("{} keys in one call; at most {KEYS_MAX}", plan.keys.len()),
+                format!("{} keys in one call; at most {KEYS_MAX}: split it", plan.keys.len()),
             ));
         }
         let (index, guard) = self.batches.take()?;
@@ -408,11 +412,16 @@ impl<F: Fabric> PsClient<F> {
         if at.since_ns(first) >= limit {
             // Once a part was sent, "nothing happened" would be a lie that makes an UPDATE count twice when repeated.
             let sent = batch.parts.iter().any(|part| !matches!(part.state, PartState::Unsent));
+            let shard = part.shard;
+            let limit_ms = self.options.wait_timeout.as_millis();
             let no_slot = Error::new(
                 if sent { Status::WaitTimeout } else { Status::NoSlot },
-                "a part of the batch found no idle slot within the wait timeout: revoke finished requests",
+                format!(
+                    "a part of {} keys found no idle slot to shard {shard} within rdma-wait-timeout-ms = {limit_ms}: \
+                     finish or revoke requests, or raise qps-per-client-per-shard or slots-per-qp",
+                    part.count
+                ),
             );
-            let shard = part.shard;
             let mut error = batch.waits_for.take().unwrap_or(no_slot).at_shard(shard);
             error.elapsed_ns = at.since_ns(first);
             batch.error = Some(error);
@@ -455,7 +464,7 @@ impl<F: Fabric> PsClient<F> {
         let guard = self.batches.lock(index, use_low)?;
         let batch = guard.batch();
         if !batch.in_place {
-            return Err(Error::new(Status::WrongState, "only a GET without a target can be read in place"));
+            return Err(not_in_place());
         }
         let done = self.advance_batch(batch);
         if let Some(error) = &batch.error {

@@ -16,6 +16,7 @@ mod single;
 pub mod tally;
 mod token;
 mod turnstile;
+mod words;
 
 pub use outcome::ShardResult;
 pub use record::Record;
@@ -24,19 +25,20 @@ pub use single::GROWS_FROM_BYTES;
 pub use token::{INDEX_MAX, SHARDS_MAX, Token};
 
 use super::routing::Router;
-use crate::error::{Error, Outcome, Result, Status};
+use crate::error::{Result, Status};
 use crate::fabric::{Fabric, Region};
 use crate::ids::TableTag;
 use crate::lane::RebuildPolicy;
 use crate::rpc::{Channel, Pace, PacePolicy, Turn};
 use crate::sync::{AtomicU32, Ordering};
-use crate::wire::{Op, RpcStatus};
+use crate::wire::Op;
 use batch::Batches;
 use core::time::Duration;
 use heal::Concerns;
 use request::{Local, Source, name_of, part_of};
 use tally::Tallies;
 use token::Named;
+use words::{bad_pointer, buffer_short, busy, stale, too_much, too_short, too_wide, unknown};
 
 /// What a client is set to.
 #[derive(Clone, Debug)]
@@ -199,7 +201,7 @@ impl<F: Fabric> PsClient<F> {
         let part_keys = if op == Op::Get { &limits.get_keys } else { &limits.rows_keys };
         let part_keys = part_keys.load(Ordering::Relaxed) as usize;
         if part_keys == 0 {
-            return Err(if row_bytes == 0 { unknown(table) } else { too_wide(row_bytes) });
+            return Err(if row_bytes == 0 { unknown(table) } else { too_wide(self.channels.first(), row_bytes) });
         }
         Ok(Plan { op, table, keys, row_bytes, part_keys })
     }
@@ -218,11 +220,10 @@ impl<F: Fabric> PsClient<F> {
             Request::Get { table, keys, target } => {
                 let plan = self.plan(Op::Get, *table, keys)?;
                 let total = plan.keys.len() * plan.row_bytes;
-                let short = || too_short(plan.keys.len(), plan.row_bytes / 4);
                 match target {
                     Target::Memory { rows, capacity } => {
                         if capacity.checked_mul(4).is_none_or(|bytes| bytes < total) {
-                            return Err(short());
+                            return Err(too_short((*table, plan.keys.len(), plan.row_bytes), *capacity));
                         }
                         check_pointer(rows.cast_const(), total)?;
                         // SAFETY: the memory was found large enough for every row.
@@ -231,6 +232,8 @@ impl<F: Fabric> PsClient<F> {
                     // SAFETY: nothing of the caller's is written.
                     Target::InPlace => unsafe { self.submit_get::<R>(&plan, core::ptr::null_mut(), None) },
                     Target::Buffer { region, offset_bytes } => {
+                        let wanted = (*table, plan.keys.len(), plan.row_bytes);
+                        let short = || buffer_short(wanted, region.bytes(), *offset_bytes);
                         let place = part_of(*region, *offset_bytes, total).ok_or_else(short)?;
                         // SAFETY: the part lies within the region, which the caller keeps until the request is done.
                         unsafe { self.submit_get(&plan, place.cast(), Some(*region)) }
@@ -299,26 +302,28 @@ impl<F: Fabric> PsClient<F> {
         let windows = self.channels.first().is_some_and(Channel::has_windows);
         let plan = if named && windows { self.plan_named(op, table, keys) } else { self.plan(op, table, keys) }?;
         let total = keys.len() * plan.row_bytes;
-        let short = || too_short(keys.len(), plan.row_bytes / 4);
+        // Not the plan, which would have to lie in memory then.
+        let wanted = (table, keys.len(), plan.row_bytes);
         let source = match rows {
             Rows::Flat { rows, count } => {
                 if count.checked_mul(4) != Some(total) {
-                    return Err(short());
+                    return Err(too_short(wanted, *count));
                 }
                 check_pointer(*rows, total)?;
                 Source::Local(Local::Dense(rows.cast()))
             }
             Rows::Scattered(pointers) => {
                 if pointers.len() != keys.len() {
-                    return Err(short());
+                    return Err(too_short(wanted, pointers.len().saturating_mul(plan.row_bytes / 4)));
                 }
                 pointers.iter().try_for_each(|row| check_pointer(*row, plan.row_bytes))?;
                 Source::Local(Local::Scattered(pointers.as_ptr()))
             }
             Rows::Buffer { region, offset_bytes } => {
+                let short = || buffer_short(wanted, region.bytes(), *offset_bytes);
                 let place = part_of(*region, *offset_bytes, total).ok_or_else(short)?;
                 if named && (windows || self.only_shard(&plan).is_some()) {
-                    Source::Named(name_of(*region, place, total).ok_or_else(too_much)?)
+                    Source::Named(name_of(*region, place, total).ok_or_else(|| too_much(total))?)
                 } else {
                     Source::Local(Local::Dense(place))
                 }
@@ -510,70 +515,7 @@ impl<F: Fabric> PsClient<F> {
     }
 }
 
-#[cold]
-fn unknown(table: TableTag) -> Box<Error> {
-    Error::new(Status::UnknownTable, format!("table {} is not known to this client: call init_table first", table.0))
-}
-
-#[cold]
-fn too_wide(row_bytes: usize) -> Box<Error> {
-    Error::new(
-        Status::BatchTooLarge,
-        format!("a row of {row_bytes} bytes does not fit a slot; raise request-slot-bytes and response-slot-bytes"),
-    )
-}
-
-#[cold]
-fn too_much() -> Box<Error> {
-    Error::new(Status::BatchTooLarge, "more than 4 GiB of rows in one request that names a buffer")
-}
-
-#[cold]
-fn stale(token: Token) -> Box<Error> {
-    Error::new(Status::StaleToken, format!("request {:#x} was revoked before, or never existed", token.0))
-}
-
-#[cold]
-fn busy() -> Box<Error> {
-    Error::new(Status::Busy, "another thread is working on this request: it belongs to one thread at a time")
-}
-
-#[cold]
-fn too_short(keys: usize, dim: usize) -> Box<Error> {
-    Error::new(Status::BufferTooSmall, format!("{keys} keys of {dim} floats need {} floats, 4-aligned", keys * dim))
-}
-
 #[inline(always)]
 fn check_pointer(rows: *const f32, bytes: usize) -> Result<()> {
     if bytes == 0 || (!rows.is_null() && rows.is_aligned()) { Ok(()) } else { Err(bad_pointer(rows)) }
-}
-
-#[cold]
-fn bad_pointer(rows: *const f32) -> Box<Error> {
-    Error::new(
-        if rows.is_null() { Status::NullPointer } else { Status::InvalidArgument },
-        format!("the pointer to rows is {rows:p}: it must not be NULL and must be 4-aligned"),
-    )
-}
-
-/// The error that a server's refusal becomes.
-#[cold]
-fn refused(status: RpcStatus) -> Box<Error> {
-    let words = match status {
-        RpcStatus::Ok => "answered something else than was asked",
-        RpcStatus::InvalidPayload => "found the request malformed",
-        RpcStatus::WrongShard => "does not own a key of the request",
-        RpcStatus::BatchTooLarge => "takes fewer keys or bytes in one request",
-        RpcStatus::ValueSizeMismatch => "has another row width for this table",
-        RpcStatus::UnknownTable => "has no such table",
-        RpcStatus::InternalError => "failed inside its handler; its log has the reason",
-    };
-    // An answer that says "done" and is not what was asked for must not pass for success.
-    let named = if status == RpcStatus::Ok { Status::CorruptResponse } else { status.to_status() };
-    let mut error = Error::new(named, format!("the shard {words}"));
-    error.outcome = match status {
-        RpcStatus::Ok | RpcStatus::InternalError => Outcome::Unknown,
-        _ => Outcome::NotExecuted,
-    };
-    error
 }

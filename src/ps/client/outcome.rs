@@ -3,7 +3,8 @@
 
 use super::record::Stage;
 use super::token::Named;
-use super::{PsClient, Token, stale};
+use super::words::{no_shard, stale};
+use super::{PsClient, Token};
 use crate::error::{Error, Outcome, Result, Status};
 use crate::fabric::{Fabric, Mutant, mutated};
 
@@ -54,7 +55,7 @@ impl<F: Fabric> PsClient<F> {
     /// `InvalidArgument` when there is no such shard; `WrongState` when the request is under way; `StaleToken`, `Busy`.
     pub fn shard_result(&self, token: Token, shard: u32) -> Result<ShardResult> {
         if shard as usize >= self.channels.len() {
-            return Err(Error::new(Status::InvalidArgument, format!("there is no shard {shard}")));
+            return Err(no_shard(shard, self.channels.len()));
         }
         if let Some(Named::Batch { index, use_low }) = token.named() {
             return self.with_ended_batch(index, use_low, |batch| batch.shard_result(shard));
@@ -115,7 +116,8 @@ fn check_count(keys: usize, places: usize) -> Result<()> {
     if keys == places {
         return Ok(());
     }
-    Err(Error::new(Status::BufferTooSmall, format!("a request of {keys} keys, and {places} places for their outcomes")))
+    let message = format!("a request of {keys} keys, and {places} places for their outcomes: give one for each key");
+    Err(Error::new(Status::BufferTooSmall, message))
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@ use super::fill::{blank, place_keys, place_rows};
 use super::record::{Record, Stage};
 use super::request::{Borrowed, Source, name_of};
 use super::tally::fault;
-use super::{Plan, PsClient, Token, refused};
+use super::words::{no_slot, not_in_place, refused, too_much};
+use super::{Plan, PsClient, Token};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Fabric, Mutant, Region, mutated};
 use crate::rpc::{AcquireError, Channel, Held, Judgement, Turn};
 use crate::time::{Tick, now};
-use crate::wire::{INLINE_BYTES, Op, RequestHeader, ResponseHeader, RpcStatus, flags};
+use crate::wire::{INLINE_BYTES, InlineWords, Op, RequestHeader, ResponseHeader, RpcStatus, flags};
 use core::time::Duration;
 
 /// Answers below this length are not worth publishing in chunks.
@@ -46,12 +47,7 @@ impl<F: Fabric> PsClient<F> {
             down => Err(down),
         };
         acquired.map_err(|error| match error {
-            AcquireError::NoSlot => Error::new(
-                Status::NoSlot,
-                "no idle slot: every one is held by a request that was not revoked; \
-                 raise qps-per-client-per-shard or slots-per-qp, or revoke finished requests",
-            )
-            .at_shard(channel.shard()),
+            AcquireError::NoSlot => no_slot(channel),
             AcquireError::Down(error) => error,
         })
     }
@@ -152,7 +148,7 @@ impl<F: Fabric> PsClient<F> {
         let composed = unsafe { self.compose_get(channel, held, plan, (rows, region), record) };
         let Some((header, landing)) = composed else {
             channel.release(held);
-            return Err(Error::new(Status::BatchTooLarge, "more than 4 GiB of rows in one request"));
+            return Err(too_much(total));
         };
         // SAFETY: the keys are in their place; the landing is the caller's to keep.
         unsafe { self.launch(channel, held, header, landing, timed) }
@@ -257,7 +253,12 @@ impl<F: Fabric> PsClient<F> {
         if bytes.len() > channel.payload_bytes_max() as usize {
             return Err(Error::new(
                 Status::BatchTooLarge,
-                format!("{} bytes do not fit request-slot-bytes={}", bytes.len(), channel.payload_bytes_max()),
+                format!(
+                    "{} bytes do not fit a slot to shard {}, which takes {}: raise rdma-rc-request-slot-bytes on both sides",
+                    bytes.len(),
+                    channel.shard(),
+                    channel.payload_bytes_max()
+                ),
             ));
         }
         let held = self.take(channel)?;
@@ -389,11 +390,15 @@ impl<F: Fabric> PsClient<F> {
                 return false;
             }
             error.elapsed_ns = at.since_ns(first);
-            record.fail(error);
-            self.count_fault(channel.shard(), fault::FAILED);
             if expired {
+                let limit_ms = self.options.wait_timeout.as_millis();
+                error.message.push_str(&format!(
+                    "; no answer within rdma-wait-timeout-ms = {limit_ms}: is the shard stopped, or its handler slow?"
+                ));
                 self.count_fault(channel.shard(), fault::TIMEOUTS);
             }
+            record.fail(error);
+            self.count_fault(channel.shard(), fault::FAILED);
             return true;
         }
         false
@@ -449,7 +454,7 @@ impl<F: Fabric> PsClient<F> {
         // SAFETY: the token's holder is the only thread on this request.
         let record = unsafe { &mut *channel.record(held) };
         if !record.is_get() || record.rows != 0 {
-            return Err(Error::new(Status::WrongState, "only a GET without a target can be read in place"));
+            return Err(not_in_place());
         }
         if let Some(error) = &record.error {
             return Err(error.clone());
@@ -488,6 +493,17 @@ impl<F: Fabric> PsClient<F> {
             return self.release_timed(channel, held);
         }
         channel.release(held);
+    }
+
+    /// What a refused INIT_TABLE was told beside that.
+    pub(super) fn told(&self, token: Token) -> InlineWords {
+        match token.named() {
+            Some(super::Named::Single { shard, index, use_low }) => self
+                .find(shard, index, use_low)
+                // SAFETY: the token's holder is the only thread on this request.
+                .map_or([0; 3], |(channel, held)| unsafe { (*channel.record(held)).inline }),
+            _ => [0; 3],
+        }
     }
 
     /// Tag that a finished INIT_TABLE answered.
@@ -539,13 +555,31 @@ fn fail_corrupt<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mu
     record.fail(channel.describe(held, error));
 }
 
+#[cold]
+fn fail_refused<F: Fabric>(
+    channel: &Channel<F, Record>,
+    held: Held,
+    record: &mut Record,
+    status: RpcStatus,
+    inline: [u64; INLINE_BYTES / 8],
+) {
+    // What INIT_TABLE is told about its refusal.
+    record.inline = inline;
+    // SAFETY: the token's holder is the only thread on this request, which was sent, for it was answered.
+    let sent = unsafe { channel.sent(held) };
+    let error = refused(channel.shard(), status, sent.as_ref());
+    record.fail(channel.describe(held, error));
+}
+
 /// Takes the answer home.
 #[inline(always)]
 fn settle<F: Fabric>(channel: &Channel<F, Record>, held: Held, record: &mut Record, answer: &ResponseHeader) {
     let status = RpcStatus::from_code(answer.status);
     record.aux = answer.aux;
     if status != RpcStatus::Ok || (record.is_get() && answer.response_bytes != record.total) {
-        record.fail(channel.describe(held, refused(status)));
+        // Its parts, so that the frequent way keeps the header in registers.
+        let inline = answer.inline;
+        fail_refused(channel, held, record, status, inline);
         return;
     }
     record.stage = Stage::Done;

@@ -193,7 +193,9 @@ impl Handler {
                 RpcStatus::InternalError
             }
         };
-        *answer = Answer { status: status as i32, ..EMPTY };
+        // Only INIT_TABLE says more than that it was refused.
+        let inline = if header.op == Op::InitTable as u8 { answer.inline } else { EMPTY.inline };
+        *answer = Answer { status: status as i32, inline, ..EMPTY };
     }
 
     fn judge<F: Fabric>(
@@ -226,11 +228,16 @@ impl Handler {
                 let most = u32::try_from(NAME_BYTES_MAX).unwrap_or(0) + 64;
                 let (spec, wanted) = TableSpec::decode_init(&payload_copy(lane, slot, h, most)?)?;
                 scratch.counts.init_tables += 1;
-                let tag = match wanted {
-                    0 => Some(self.store.init_table(scratch.worker, &spec)?),
-                    _ => self.store.init_table_as(scratch.worker, &spec, TableTag(wanted))?,
+                let made = match wanted {
+                    0 => self.store.init_table(scratch.worker, &spec).map(Some),
+                    _ => self.store.init_table_as(scratch.worker, &spec, TableTag(wanted)),
                 };
-                answer.aux = tag.map_or(TAG_TAKEN, |tag| u32::from(tag.0));
+                if made == Err(RpcStatus::InvalidPayload)
+                    && let Some(known) = self.store.spec(&spec.name)
+                {
+                    answer.inline = known.difference(&spec);
+                }
+                answer.aux = made?.map_or(TAG_TAKEN, |tag| u32::from(tag.0));
                 Ok(())
             }
             Op::Command => {

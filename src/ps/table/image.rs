@@ -245,7 +245,8 @@ impl BuiltinStore {
         match self.meant(tag, &spec.name) {
             Some(table) if table.spec == spec => {}
             Some(table) => {
-                let message = format!("the checkpoint has {spec:?}, this server has {:?}", table.spec);
+                let differs = spec.contrast(&table.spec.difference(&spec), "in the checkpoint", "on this server");
+                let message = format!("table '{}': {}", spec.name, differs.unwrap_or_default());
                 return Err(Error::new(Status::InvalidArgument, message));
             }
             None if tag == TableTag(0) => {

@@ -379,6 +379,11 @@ impl Store for BuiltinStore {
         self.name_table(spec, Some(wanted))
     }
 
+    fn spec(&self, name: &str) -> Option<TableSpec> {
+        let tag = crate::sync::lock(&self.names).get(name).copied()?;
+        self.table(tag).ok().map(|table| table.spec.clone())
+    }
+
     #[inline]
     fn shape(&self, table: TableTag) -> Option<TableShape> {
         self.table(table).ok().map(|table| TableShape { dim: table.spec.dim })

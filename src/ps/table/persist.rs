@@ -256,7 +256,8 @@ pub(super) fn agreement(store: &BuiltinStore, checked: &Checked) -> Result<()> {
         let name = &spec.name;
         match store.meant(*tag, name) {
             Some(table) if table.spec != *spec => {
-                return Err(bad(path, format_args!("has {spec:?}, this server has {:?}", table.spec)));
+                let differs = spec.contrast(&table.spec.difference(spec), "there", "on this server");
+                return Err(bad(path, format_args!("has table '{}': {}", spec.name, differs.unwrap_or_default())));
             }
             None if *tag == TableTag(0) => {
                 let bytes = spec.dim * 4;

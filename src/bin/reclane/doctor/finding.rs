@@ -66,6 +66,17 @@ impl Finding {
         if needed { Finding::error(check, found) } else { Finding::ok(check, found) }
     }
 
+    /// What was looked at is not needed by what the options ask for: nothing is wrong.
+    pub fn not_needed(mut self) -> Finding {
+        self.level = Level::Ok;
+        if !self.meaning.is_empty() {
+            let mend = core::mem::take(&mut self.mend);
+            let mend = if mend.is_empty() { mend } else { format!(" ({mend})") };
+            self.meaning = format!("nothing for fabric=shm; for fabric=verbs: {}{mend}", self.meaning);
+        }
+        self
+    }
+
     /// Says what it means.
     pub fn means(mut self, meaning: impl Into<String>) -> Finding {
         self.meaning = meaning.into();

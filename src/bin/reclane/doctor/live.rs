@@ -22,13 +22,18 @@ const LIBRARY: &CStr = c"libibverbs.so.1";
 
 /// Whether libibverbs can be loaded, and which drivers it will find.
 pub fn library(tree: &Tree, needed: bool) -> Finding {
+    let finding = look_for_library(tree, needed);
+    if needed { finding } else { finding.not_needed() }
+}
+
+fn look_for_library(tree: &Tree, needed: bool) -> Finding {
     let check = "libibverbs";
     // SAFETY: the name is a C string; the library's initialisers are those of rdma-core. It stays open: closing it would
     // run code of drivers for nothing.
     let handle = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
         return Finding::needed(check, needed, "libibverbs.so.1 cannot be loaded")
-            .means("fabric=verbs opens it when it is chosen; nothing else needs it")
+            .means("it is opened when this fabric is chosen; nothing else needs it")
             .mend("apt-get install libibverbs1 ibverbs-providers (dnf install libibverbs)");
     }
     let drivers: Vec<String> = tree
@@ -111,7 +116,7 @@ pub fn token(settings: &Settings) -> Option<Finding> {
 const PLANE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Whether the control plane that the options name answers. `named`: somebody named it.
-pub fn control_plane(settings: &Settings, named: bool) -> Finding {
+pub fn control_plane(settings: &Settings, awaited: bool) -> Finding {
     let check = "control plane";
     let (host, port) = (settings.control_plane_host.as_str(), settings.control_plane_port);
     if port == 0 {
@@ -134,9 +139,9 @@ pub fn control_plane(settings: &Settings, named: bool) -> Finding {
     };
     if resolved.iter().all(refused) {
         let found = format!("{host}:{port} ({addresses}): nobody listens");
-        let finding = if named { Finding::warning(check, found) } else { Finding::ok(check, found) };
+        let finding = if awaited { Finding::warning(check, found) } else { Finding::ok(check, found) };
         return finding
-            .means("shard 0, which serves it, is not running there, or listens on another address: 127.0.0.1 unless rdma-control-plane-host says otherwise")
+            .means("shard 0, which serves it, does not run there yet, or listens on another address: 127.0.0.1 unless rdma-control-plane-host says otherwise")
             .mend(format!("start shard 0; there: ss -ltnp 'sport = :{port}'"));
     }
     match reclane::control::probe(host, port, PLANE_TIMEOUT) {
@@ -233,7 +238,8 @@ pub fn self_test(settings: &Settings, has_device: bool, measured: &mut Value) ->
         });
     } else if needed || has_device {
         let outcome = loopback(settings, FabricKind::Verbs);
-        findings.push(tried("self-test verbs", &outcome, FabricKind::Verbs, needed, measured));
+        let finding = tried("self-test verbs", &outcome, FabricKind::Verbs, needed, measured);
+        findings.push(if needed { finding } else { finding.not_needed() });
     } else {
         findings.push(Finding::ok("self-test verbs", "not tried: there is no device, and fabric=shm is chosen"));
     }

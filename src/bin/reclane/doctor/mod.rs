@@ -94,19 +94,26 @@ fn examine(arguments: &Arguments, measured: &mut Value) -> Vec<Finding> {
             }
         }
     };
+    let rdma = settings.fabric == FabricKind::Verbs;
+    findings.push(if rdma {
+        Finding::ok("fabric", "fabric=verbs: RDMA devices, or Soft-RoCE, between hosts")
+    } else {
+        Finding::ok("fabric", "fabric=shm: memory that processes of this host share; it needs nothing of RDMA")
+    });
     findings.extend(rdma::check(&tree, &settings));
     findings.extend(system::check(&tree, &settings));
     if !tree.live {
         findings.push(Finding::ok("live checks", "not tried: --root names a copy of a host's files"));
         return findings;
     }
-    findings.push(live::library(&tree, settings.fabric == FabricKind::Verbs));
-    if settings.fabric == FabricKind::Verbs {
+    findings.push(live::library(&tree, rdma));
+    if rdma {
         findings.extend(limits::check(&settings));
     }
     findings.push(live::files_in_memory());
     findings.extend(live::token(&settings));
-    findings.push(live::control_plane(&settings, named));
+    // Only a client waits for it: shards are looked at before they are started.
+    findings.push(live::control_plane(&settings, named && matches!(arguments.side, Which::Client)));
     if !arguments.no_self_test {
         let has_device = !tree.names("sys/class/infiniband").is_empty();
         findings.extend(live::self_test(&settings, has_device, measured));

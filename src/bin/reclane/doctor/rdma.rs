@@ -16,9 +16,14 @@ const RDMA_VENDORS: &[(&str, &str, &str)] = &[
     ("0x1d0f", "Amazon", "modprobe efa"),
 ];
 
-/// Everything about RDMA that files tell.
+/// Everything about RDMA that files tell. Nothing of it is wrong when it is not needed.
 pub fn check(tree: &Tree, settings: &Settings) -> Vec<Finding> {
     let needed = settings.fabric == FabricKind::Verbs;
+    let findings = look(tree, settings, needed);
+    if needed { findings } else { findings.into_iter().map(Finding::not_needed).collect() }
+}
+
+fn look(tree: &Tree, settings: &Settings, needed: bool) -> Vec<Finding> {
     let devices = scan(tree);
     let mut findings = Vec::new();
     modules(tree, needed, &devices, &mut findings);
@@ -77,15 +82,13 @@ fn nothing(tree: &Tree, needed: bool) -> Finding {
     }
     if !hardware.is_empty() {
         let found = format!("none, but there is hardware: {}", hardware.join(", "));
-        let finding =
-            if needed { Finding::error("rdma devices", found) } else { Finding::warning("rdma devices", found) };
-        return finding
+        return Finding::needed("rdma devices", needed, found)
             .means("the driver's RDMA part is not loaded, or RDMA is switched off in the firmware")
             .mend(mend);
     }
     let finding = Finding::needed("rdma devices", needed, "none; /sys/class/infiniband is empty");
     if !needed {
-        return finding.means("fabric=verbs cannot run here; fabric=shm serves the processes of this host");
+        return finding.means("it cannot run here");
     }
     finding
         .means("fabric=verbs needs a device; the host has no adapter, its driver is not loaded, or a container hides it")

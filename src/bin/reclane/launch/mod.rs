@@ -12,6 +12,7 @@ mod tests;
 mod topology;
 
 use reclane::error::{Error, Result, Status};
+use reclane::options::look_up;
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -159,11 +160,29 @@ fn prepare(arguments: &Arguments) -> Result<(Vec<plan::Process>, supervise::Run)
         .map_err(|source| Error::os(format_args!("creating the log directory {}", log_dir.display()), &source))?;
     let run = supervise::Run {
         log_dir,
+        member_flags: member_flags(&meeting, &arguments.flags),
         follow: arguments.follow.clone(),
         client_timeout: (arguments.client_timeout > 0).then(|| Duration::from_secs(arguments.client_timeout)),
         grace: Duration::from_millis(arguments.grace_ms),
     };
     Ok((processes, run))
+}
+
+/// What `reclane status` and `reclane top` must be told to see this run.
+fn member_flags(meeting: &plan::Meeting, flags: &[String]) -> Vec<String> {
+    const SEEN_WITH: [&str; 4] = ["deployment-id", "deployment-epoch", "control-plane-token-file", "metrics-directory"];
+    let mut words = vec![
+        format!("--rdma-control-plane-host={}", meeting.host),
+        format!("--rdma-control-plane-port={}", meeting.port),
+        format!("--rdma-namespace={}", meeting.namespace),
+    ];
+    // Others are the programs' own, or say nothing of where the run is found.
+    let is_seen_with = |flag: &&String| {
+        let name = flag.split('=').next().unwrap_or_default();
+        look_up(name).is_ok_and(|spec| SEEN_WITH.contains(&spec.name))
+    };
+    words.extend(flags.iter().filter(is_seen_with).cloned());
+    words
 }
 
 fn refuse(message: impl Into<String>) -> Box<Error> {

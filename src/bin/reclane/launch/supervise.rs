@@ -2,6 +2,7 @@
 
 use super::plan::{Process, Role};
 use super::process::{Running, verdict};
+use super::shell::quoted;
 use super::signals::{Arrival, Signals};
 use reclane::error::Result;
 use reclane::time::{self, Tick};
@@ -22,6 +23,8 @@ const TIMEOUT_CODE: u8 = 124;
 pub struct Run {
     /// Directory of the logs.
     pub log_dir: PathBuf,
+    /// What a look at the run takes behind `--`.
+    pub member_flags: Vec<String>,
     /// The process whose log is copied to standard output.
     pub follow: Option<String>,
     /// Most time for the clients.
@@ -50,6 +53,7 @@ pub fn run(plan: &[Process], run: &Run) -> Result<u8> {
     for process in plan {
         processes.push(Running::start(process, &run.log_dir)?);
     }
+    introduce(plan, run);
     let mut follower = run.follow.as_ref().and_then(|wanted| {
         let process = processes.iter().find(|process| process.plan.name() == *wanted)?;
         File::open(&process.log).ok()
@@ -59,6 +63,19 @@ pub fn run(plan: &[Process], run: &Run) -> Result<u8> {
     let stopped = stop(&mut processes, &signals, run.grace, &mut follower);
     copy(&mut follower);
     Ok(report(end, stopped, &processes, &run.log_dir))
+}
+
+/// Says how to watch what was started.
+fn introduce(plan: &[Process], run: &Run) {
+    let servers = plan.iter().filter(|process| matches!(process.role, Role::Server(_))).count();
+    let (clients, logs) = (plan.len() - servers, run.log_dir.display());
+    let command = std::env::args().next().unwrap_or_else(|| "reclane".to_owned());
+    let flags: Vec<String> = run.member_flags.iter().map(|flag| quoted(flag)).collect();
+    eprintln!("reclane launch: started; servers: {servers}, clients: {clients}");
+    eprintln!("reclane launch: logs: {logs}/server-N.log, {logs}/client-N.log");
+    for (what, action) in [("look once", "status"), ("watch", "top")] {
+        eprintln!("reclane launch: {what}: {} {action} -- {}", quoted(&command), flags.join(" "));
+    }
 }
 
 fn watch(

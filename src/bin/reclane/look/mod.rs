@@ -1,6 +1,7 @@
 //! `reclane status` and `reclane top`: a running deployment as its control plane tells it, and what counters files say of
 //! processes that do not answer.
 
+mod fold;
 mod seen;
 mod status;
 mod table;

@@ -4,9 +4,10 @@
 //! terminal knows. That is all a live table needs; a library for terminals would bring raw mode, which leaves a broken
 //! terminal behind when this program is killed.
 
+use super::fold;
 use super::seen::{Process, Seen, look};
 use super::status::remark;
-use super::table::{Table, ago, microseconds, short};
+use super::table::{Table, microseconds, short};
 use super::{settings, spectator};
 use reclane::error::Result;
 use reclane::observe::layout::Role;
@@ -131,13 +132,11 @@ pub fn frame(seen: &Seen, settings: &Settings, rates: &Rates, most: usize) -> Ve
     for (path, error) in &seen.broken {
         lines.push(format!("unreadable: {}: {}", path.display(), error.message));
     }
-    let events = seen.events();
+    let events = fold::lines(seen.events());
     if !events.is_empty() {
         lines.push(String::new());
         let first = events.len().saturating_sub(EVENTS_SHOWN);
-        lines.extend(
-            events[first..].iter().map(|event| format!("{:>10} ago  {} {}", ago(event.age_ms), event.peer, event.what)),
-        );
+        lines.extend(events.into_iter().skip(first));
     }
     let cut = lines.len().saturating_sub(most);
     if cut > 0 {
