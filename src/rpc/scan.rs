@@ -275,8 +275,8 @@ impl<F: Fabric> Scanner<F> {
         }
         entry.expected = entry.expected.next();
         entry.last_round = self.rounds;
-        let payload_bytes = RequestHeader::from_words(&[a, b, c, d, e, f, g, word]).payload_bytes;
-        let is_short = (1..=HEADER_BYTES as u32).contains(&payload_bytes);
+        let payload_bytes = RequestHeader::from_words(&[a, b, c, d, e, f, g, word]).payload_bytes as usize;
+        let is_short = (1..=HEADER_BYTES).contains(&payload_bytes);
         entry.payload = if is_short { lane.request_payload(entry.slot) } else { core::ptr::null() };
         lane.take(entry.slot);
         // Not pushed whole: that is moved in larger pieces than it was put together in, and waits for those.
