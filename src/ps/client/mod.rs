@@ -223,7 +223,7 @@ impl<F: Fabric> PsClient<F> {
                 match target {
                     Target::Memory { rows, capacity } => {
                         if capacity.checked_mul(4).is_none_or(|bytes| bytes < total) {
-                            return Err(too_short((*table, plan.keys.len(), plan.row_bytes), *capacity));
+                            return Err(too_short(*table, plan.keys.len(), plan.row_bytes, *capacity));
                         }
                         check_pointer(rows.cast_const(), total)?;
                         // SAFETY: the memory was found large enough for every row.
@@ -232,9 +232,9 @@ impl<F: Fabric> PsClient<F> {
                     // SAFETY: nothing of the caller's is written.
                     Target::InPlace => unsafe { self.submit_get::<R>(&plan, core::ptr::null_mut(), None) },
                     Target::Buffer { region, offset_bytes } => {
-                        let wanted = (*table, plan.keys.len(), plan.row_bytes);
-                        let short = || buffer_short(wanted, region.bytes(), *offset_bytes);
-                        let place = part_of(*region, *offset_bytes, total).ok_or_else(short)?;
+                        let Some(place) = part_of(*region, *offset_bytes, total) else {
+                            return Err(buffer_short(*table, plan.keys.len(), plan.row_bytes, *region, *offset_bytes));
+                        };
                         // SAFETY: the part lies within the region, which the caller keeps until the request is done.
                         unsafe { self.submit_get(&plan, place.cast(), Some(*region)) }
                     }
@@ -302,26 +302,27 @@ impl<F: Fabric> PsClient<F> {
         let windows = self.channels.first().is_some_and(Channel::has_windows);
         let plan = if named && windows { self.plan_named(op, table, keys) } else { self.plan(op, table, keys) }?;
         let total = keys.len() * plan.row_bytes;
-        // Not the plan, which would have to lie in memory then.
-        let wanted = (table, keys.len(), plan.row_bytes);
+        let (count_of_keys, row_bytes) = (keys.len(), plan.row_bytes);
         let source = match rows {
             Rows::Flat { rows, count } => {
                 if count.checked_mul(4) != Some(total) {
-                    return Err(too_short(wanted, *count));
+                    return Err(too_short(table, count_of_keys, row_bytes, *count));
                 }
                 check_pointer(*rows, total)?;
                 Source::Local(Local::Dense(rows.cast()))
             }
             Rows::Scattered(pointers) => {
                 if pointers.len() != keys.len() {
-                    return Err(too_short(wanted, pointers.len().saturating_mul(plan.row_bytes / 4)));
+                    let floats = pointers.len().saturating_mul(row_bytes / 4);
+                    return Err(too_short(table, count_of_keys, row_bytes, floats));
                 }
                 pointers.iter().try_for_each(|row| check_pointer(*row, plan.row_bytes))?;
                 Source::Local(Local::Scattered(pointers.as_ptr()))
             }
             Rows::Buffer { region, offset_bytes } => {
-                let short = || buffer_short(wanted, region.bytes(), *offset_bytes);
-                let place = part_of(*region, *offset_bytes, total).ok_or_else(short)?;
+                let Some(place) = part_of(*region, *offset_bytes, total) else {
+                    return Err(buffer_short(table, count_of_keys, row_bytes, *region, *offset_bytes));
+                };
                 if named && (windows || self.only_shard(&plan).is_some()) {
                     Source::Named(name_of(*region, place, total).ok_or_else(|| too_much(total))?)
                 } else {

@@ -2,7 +2,7 @@
 
 use super::Token;
 use crate::error::{Error, Outcome, Status};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Region};
 use crate::ids::TableTag;
 use crate::rpc::Channel;
 use crate::wire::{RequestHeader, RpcStatus};
@@ -65,12 +65,11 @@ pub(super) fn no_slot<F: Fabric, R: Default + Send>(channel: &Channel<F, R>) -> 
     Error::new(Status::NoSlot, message).at_shard(shard)
 }
 
-/// Table, keys and bytes of a row of a request. By value, so that the frequent way keeps its plan out of memory.
-type Wanted = (TableTag, usize, usize);
+// The parts of a plan and not the plan in what follows: that the frequent way would keep in memory otherwise.
 
 /// `floats` were given for the rows.
 #[cold]
-pub(super) fn too_short((table, keys, row_bytes): Wanted, floats: usize) -> Box<Error> {
+pub(super) fn too_short(table: TableTag, keys: usize, row_bytes: usize, floats: usize) -> Box<Error> {
     let dim = row_bytes / 4;
     let message = format!(
         "table {}: {keys} keys of {dim} floats need {} floats ({} bytes), {floats} floats ({} bytes) were given",
@@ -84,7 +83,17 @@ pub(super) fn too_short((table, keys, row_bytes): Wanted, floats: usize) -> Box<
 
 /// The rows do not fit a buffer of the library.
 #[cold]
-pub(super) fn buffer_short((table, keys, row_bytes): Wanted, bytes: usize, offset: usize) -> Box<Error> {
+pub(super) fn buffer_short<R: Region>(
+    table: TableTag,
+    keys: usize,
+    row_bytes: usize,
+    region: &R,
+    offset: usize,
+) -> Box<Error> {
+    not_within(table, keys, row_bytes, region.bytes(), offset)
+}
+
+fn not_within(table: TableTag, keys: usize, row_bytes: usize, bytes: usize, offset: usize) -> Box<Error> {
     let dim = row_bytes / 4;
     let message = if offset.is_multiple_of(4) {
         format!(
@@ -154,13 +163,14 @@ mod tests {
 
     #[test]
     fn what_is_too_short_is_said_with_what_there_is_and_what_is_needed() {
-        let wanted = (TableTag(9), 3, 16);
+        let short = |floats| too_short(TableTag(9), 3, 16, floats).message;
+        let buffer_short = |bytes, offset| not_within(TableTag(9), 3, 16, bytes, offset).message;
         let given = "table 9: 3 keys of 4 floats need 12 floats (48 bytes), 11 floats (44 bytes) were given";
-        assert_eq!(too_short(wanted, 11).message, given);
-        assert!(too_short(wanted, usize::MAX).message.contains(&usize::MAX.to_string()));
+        assert_eq!(short(11), given);
+        assert!(short(usize::MAX).contains(&usize::MAX.to_string()));
         let buffer = "table 9: 3 keys of 4 floats need 48 bytes, the buffer of 64 bytes has 44 from offset_bytes 20 on";
-        assert_eq!(buffer_short(wanted, 64, 20).message, buffer);
-        assert!(buffer_short(wanted, 64, 2).message.contains("offset_bytes is 2: it must be a multiple of 4"));
-        assert!(buffer_short(wanted, 64, 100).message.contains("has 0 from offset_bytes 100"));
+        assert_eq!(buffer_short(64, 20), buffer);
+        assert!(buffer_short(64, 2).contains("offset_bytes is 2: it must be a multiple of 4"));
+        assert!(buffer_short(64, 100).contains("has 0 from offset_bytes 100"));
     }
 }
