@@ -164,7 +164,7 @@ fn count_server(client: &Client, table: u32, kind: Kind, gate: &Gate) {
     gate.close(named(if kind == Kind::Get { "server_get_1x64" } else { "server_update_1x64" }));
     let mut rows = [[1.0_f32; ROW_FLOATS]; 2];
     let mut keys = [[0_u64]; 2];
-    let mut before = None;
+    let (mut before, mut begun) = (None, gate.calls());
     for round in 0..WARM_UP + COUNTED {
         keys[round % 2] = [round as u64 % KEYS];
         let request = client.submit(table, kind, &keys[round % 2], &mut rows[round % 2]);
@@ -172,6 +172,9 @@ fn count_server(client: &Client, table: u32, kind: Kind, gate: &Gate) {
             gate.let_one_go();
             client.finish(before);
         }
+        // The next one is sent while this one is held: of two at once either could be the first.
+        begun += 1;
+        gate.await_calls(begun);
     }
     gate.open();
     if let Some(last) = before {
