@@ -108,10 +108,13 @@ pub unsafe fn copy_keys(from: *const u8, count: usize, out: &mut Vec<u64>) {
     }
 }
 
+/// Bytes that are summed at a time: the crate sums three streams of 256 bytes at once, and what is left over by one.
+const CHUNK_BYTES: usize = 4 * 3 * 256;
+
 /// A private copy of some bytes to sum. It begins at a line: bytes before the first whole word are summed one by one. Not
 /// zeroed first: that would take longer than to sum a small answer.
 #[repr(align(64))]
-struct Chunk([MaybeUninit<u8>; 1024]);
+struct Chunk([MaybeUninit<u8>; CHUNK_BYTES]);
 
 /// Continues a checksum with bytes that a peer may be changing: a private copy is summed.
 ///
@@ -121,7 +124,7 @@ struct Chunk([MaybeUninit<u8>; 1024]);
 pub(super) unsafe fn checksum_foreign(mut sum: u32, from: *const u8, bytes: usize) -> u32 {
     let mut done = 0;
     while done < bytes {
-        let mut chunk = Chunk([MaybeUninit::uninit(); 1024]);
+        let mut chunk = Chunk([MaybeUninit::uninit(); CHUNK_BYTES]);
         let step = (bytes - done).min(chunk.0.len());
         // SAFETY: `done + step <= bytes`, which the caller vouches for; the chunk is ours, and `step` bytes of it are
         // written before they are read.
