@@ -1,4 +1,5 @@
-//! What a request does when its lane is lost or its answer does not come: ask about the shard, be sent again, or fail.
+//! What a request does when its lane is lost or its answer does not come: count its time, ask about the shard, be sent
+//! again, or fail.
 
 use super::PsClient;
 use super::record::Record;
@@ -6,13 +7,19 @@ use super::tally::fault;
 use crate::error::{Error, Outcome, StatusClass};
 use crate::fabric::Fabric;
 use crate::rpc::{Channel, Held, Resend};
-use crate::sync::{AtomicBool, OnceLock, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};
+use crate::time::Tick;
 use core::fmt;
 use core::time::Duration;
+
+/// Requests to other shards are noted to be slow no more often than this: there may be very many slots.
+const NOTED_EVERY_NS: u64 = 10_000_000;
 
 /// Shards that requests have waited for long, and who is told.
 #[derive(Default)]
 pub(super) struct Concerns {
+    /// When the requests to all shards were last noted to be slow, in nanoseconds; 0: never.
+    noted: AtomicU64,
     shards: Box<[AtomicBool]>,
     told: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -25,7 +32,8 @@ impl fmt::Debug for Concerns {
 
 impl Concerns {
     pub(super) fn new(shards: usize) -> Concerns {
-        Concerns { shards: (0..shards).map(|_| AtomicBool::new(false)).collect(), told: OnceLock::new() }
+        let shards = (0..shards).map(|_| AtomicBool::new(false)).collect();
+        Concerns { noted: AtomicU64::new(0), shards, told: OnceLock::new() }
     }
 }
 
@@ -40,6 +48,23 @@ impl<F: Fabric> PsClient<F> {
     pub fn take_concerns(&self) -> Vec<u32> {
         let concerned = |(index, flag): (u32, &AtomicBool)| flag.swap(false, Ordering::Relaxed).then_some(index);
         (0..).zip(&self.concerns.shards).filter_map(concerned).collect()
+    }
+
+    /// Since when a request waits that is found slow for the first time now. Those that are waited for later wait from now
+    /// on as well: with a shard that has fallen silent they end together, not one after the other.
+    #[cold]
+    pub(super) fn slow_from(&self, channel: &Channel<F, Record>, held: Held, at: Tick) -> Tick {
+        if let Some(known) = channel.slow_since(held) {
+            return known;
+        }
+        let last = self.concerns.noted.load(Ordering::Relaxed);
+        if last == 0 || at.0.saturating_sub(last) >= NOTED_EVERY_NS {
+            self.concerns.noted.store(at.0.max(1), Ordering::Relaxed);
+            self.channels.iter().for_each(|channel| channel.mark_slow(at));
+        } else {
+            channel.mark_slow(at);
+        }
+        at
     }
 
     /// A request has waited this long for its answer: from time to time somebody is to ask about the shard.

@@ -9,7 +9,7 @@ use super::{Plan, PsClient, Token};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Fabric, Mutant, Region, mutated};
 use crate::rpc::{AcquireError, Channel, Held, Judgement, Turn};
-use crate::time::{Tick, now};
+use crate::time::now;
 use crate::wire::{INLINE_BYTES, InlineWords, Op, RequestHeader, ResponseHeader, RpcStatus, flags};
 use core::time::Duration;
 
@@ -359,17 +359,6 @@ impl<F: Fabric> PsClient<F> {
         }
         self.count_answered(channel.shard(), held, record);
         true
-    }
-
-    /// Since when a request waits that is found slow for the first time now. Those that are waited for later wait from now
-    /// on as well: with a shard that has fallen silent they end together, not one after the other.
-    #[cold]
-    fn slow_from(&self, channel: &Channel<F, Record>, held: Held, at: Tick) -> Tick {
-        let known = channel.slow_since(held);
-        if known.is_none() {
-            self.channels.iter().for_each(|channel| channel.mark_slow(at));
-        }
-        known.unwrap_or(at)
     }
 
     /// The slow signs of a request that only queries look at. True when it failed.
