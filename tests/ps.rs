@@ -252,6 +252,51 @@ fn a_request_that_a_thread_waits_for_is_busy_for_others() {
     client.revoke(token).expect("nobody waits any more");
 }
 
+/// Both slots are held by single requests whenever somebody looks, and each is taken again as soon as it is free.
+#[test]
+fn a_batch_gets_its_slots_beside_a_program_that_takes_each_one_again() {
+    let changes = [
+        ("shared-reads", "off"),
+        ("qps-per-client-per-shard", "1"),
+        ("slots-per-qp", "2"),
+        ("max-kv-num-per-request", "1"),
+    ];
+    let deployment = Deployment::start(1, &changes);
+    let client = deployment.client();
+    let (table, dim) = (table(&client, "t", 16), 16);
+    let keys = [1, 2, 3, 4, 5];
+    training::put(&client, table, &keys, &training::rows_of(&keys, dim));
+    let get = |keys: &'static [u64]| {
+        // SAFETY: the keys live for ever; rows are read in place.
+        unsafe { client.submit(&Request::Get { table, keys, target: Target::InPlace }) }
+    };
+    let mut singles = std::collections::VecDeque::from([get(&[1]).expect("a slot"), get(&[2]).expect("a slot")]);
+    let batch = get(&[1, 2, 3, 4, 5]).expect("its parts wait");
+    let is_done = (0..100_000).any(|_| {
+        if let Some(oldest) = singles.pop_front() {
+            client.finish(oldest, None).expect("an answer");
+        }
+        while singles.len() < 2 {
+            match get(&[3]) {
+                Ok(single) => singles.push_back(single),
+                // The batch has it.
+                Err(error) => {
+                    assert_eq!(error.status, Status::NoSlot, "{error}");
+                    break;
+                }
+            }
+        }
+        // Where single requests hold both slots, this sends nothing.
+        client.query(batch).expect("a request")
+    });
+    assert!(is_done, "the batch never got a slot");
+    let rows = client.borrow(batch, |rows| (rows.rows_ready, rows.rows_total)).expect("rows");
+    assert_eq!(rows, (5, 5));
+    for token in singles.into_iter().chain([batch]) {
+        client.revoke(token).expect("once");
+    }
+}
+
 /// A store whose GETs end when somebody says so.
 #[derive(Default)]
 struct Silent {

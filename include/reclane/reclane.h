@@ -1820,8 +1820,9 @@ reclane_status reclane_client_break_lane(struct reclane_client *client,
  *     A thread that holds them all itself would wait for itself: its submit call is refused, and its plain call fails
  *     with RECLANE_STATUS_NO_SLOT when that time is over. It must release a request first.
  *   - a request whose keys go to several shards, or do not fit one slot, is taken all the same: its parts are sent, as
- *     slots become free, by who queries it or waits for it. If none becomes free for rdma-wait-timeout-ms, it fails with
- *     RECLANE_STATUS_NO_SLOT, or with RECLANE_STATUS_WAIT_TIMEOUT when a part was sent.
+ *     slots become free, by who queries it or waits for it, and before any single request takes a slot. If none becomes
+ *     free for rdma-wait-timeout-ms, it fails with RECLANE_STATUS_NO_SLOT, or with RECLANE_STATUS_WAIT_TIMEOUT when a
+ *     part was sent.
  *
  * There is no thread behind a request: query, wait and borrow drive it. Keys are copied before a submit call returns.
  * Rows that are sent, and the array of pointers to gradients, must stay valid and unchanged, and memory that a GET writes

@@ -89,7 +89,11 @@ fn the_system_is_asked_for_every_chunk_that_will_be_read_once() {
     let container = open(&disk, &catalog, 2, 0, 1).unwrap();
     let chunks = Container::chunks_of(container.toc.sections.iter());
     let mut read = 0;
-    container.read_ahead(&chunks, true, &mut |_, _, bytes| Ok(read += bytes.len())).unwrap();
+    let mut take = |_: &Section, _: usize, bytes: &[u8]| {
+        read += bytes.len();
+        Ok(())
+    };
+    container.read_ahead(&chunks, true, &mut take).unwrap();
     let length = |(section, index): &(&Section, usize)| section.chunks[*index].bytes;
     assert_eq!(read, chunks.iter().map(length).sum::<u32>() as usize);
     let (mut asked, mut wanted) = (disk.asked(), Vec::new());

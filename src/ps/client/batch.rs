@@ -18,7 +18,7 @@ use crate::fabric::{Fabric, Mutant, mutated};
 use crate::ids::TableTag;
 use crate::ps::routing::Partition;
 use crate::rpc::{AcquireError, Held, Turn};
-use crate::sync::{AtomicU64, CachePadded};
+use crate::sync::{AtomicBool, AtomicU64, CachePadded, Ordering};
 use crate::time::{Tick, now};
 use crate::wire::Op;
 use core::cell::UnsafeCell;
@@ -87,6 +87,8 @@ unsafe impl Sync for Place {}
 #[derive(Debug)]
 pub(super) struct Batches {
     places: Box<[CachePadded<Place>]>,
+    /// Some batch may have found no slot for a part when it was last worked on.
+    hungry: AtomicBool,
 }
 
 /// The right to work on one batch; given back when dropped.
@@ -115,7 +117,13 @@ impl Drop for Guard<'_> {
 impl Batches {
     pub(super) fn new(count: usize) -> Batches {
         let place = |_| CachePadded(Place { gate: Turnstile::new(AtomicU64::new(0)), batch: UnsafeCell::new(None) });
-        Batches { places: (0..count).map(place).collect() }
+        Batches { places: (0..count).map(place).collect(), hungry: AtomicBool::new(false) }
+    }
+
+    /// Whether a slot that is free now should be a batch's. One load.
+    #[inline(always)]
+    pub(super) fn is_hungry(&self) -> bool {
+        self.hungry.load(Ordering::Relaxed)
     }
 
     /// How many are under way, and how many can be.
@@ -285,6 +293,16 @@ impl<F: Fabric> PsClient<F> {
         }
     }
 
+    /// Moves all batches on that nobody works on now: before a single request takes a slot that one of them waits for, or
+    /// they could wait for ever.
+    #[cold]
+    pub(super) fn feed_batches(&self) {
+        self.batches.hungry.store(false, Ordering::Relaxed);
+        for guard in self.batches.idle() {
+            self.advance_batch(guard.batch());
+        }
+    }
+
     fn finish_parts(&self, batch: &mut Batch) {
         for index in 0..batch.parts.len() {
             if matches!(batch.parts[index].state, PartState::Sent(_)) {
@@ -296,6 +314,7 @@ impl<F: Fabric> PsClient<F> {
     /// Moves every part on; true when none is open any more.
     fn advance_batch(&self, batch: &mut Batch) -> bool {
         self.finish_parts(batch);
+        batch.waits_for = None;
         let mut full = None;
         for index in 0..batch.parts.len() {
             let shard = batch.parts[index].shard;
@@ -306,6 +325,9 @@ impl<F: Fabric> PsClient<F> {
                     full = Some(shard);
                 }
             }
+        }
+        if full.is_some() && batch.waits_for.is_none() {
+            self.batches.hungry.store(true, Ordering::Relaxed);
         }
         batch.open == 0
     }

@@ -30,6 +30,9 @@ impl<F: Fabric> PsClient<F> {
 
     #[inline(always)]
     pub(super) fn take(&self, channel: &Channel<F, Record>) -> Result<Held> {
+        if self.batches.is_hungry() {
+            self.feed_batches();
+        }
         match channel.acquire() {
             Ok(held) => Ok(held),
             Err(error) => self.take_late(channel, error),
