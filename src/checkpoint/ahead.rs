@@ -8,8 +8,6 @@ use std::collections::BTreeMap;
 
 /// Chunks that each thread reads before the first of them is taken.
 const AHEAD: usize = 2;
-/// Chunks that the system is asked for before they are read, so that the disk never waits for those who judge.
-const ASKED_AHEAD: usize = 16;
 /// Fewer are read by the caller itself.
 const CHUNKS_MIN: usize = 16;
 
@@ -64,10 +62,6 @@ impl Desk {
             state.next += 1;
             let mut buffer = state.spare.pop().unwrap_or_default();
             drop(state);
-            let soon = if mine == 0 { 0..ASKED_AHEAD } else { mine + ASKED_AHEAD - 1..mine + ASKED_AHEAD };
-            for (section, index) in chunks.get(soon.start..soon.end.min(chunks.len())).into_iter().flatten() {
-                container.start_reading(section, *index);
-            }
             let judged = container.read_judged(chunks[mine], hashes, &mut buffer).map(|()| buffer);
             state = lock(&self.state);
             state.ready.insert(mine, judged);

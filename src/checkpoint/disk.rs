@@ -43,8 +43,6 @@ pub trait DiskFile: Send + Sync + Debug {
     fn bytes(&self) -> io::Result<u64>;
     /// Tells the system to begin writing out; only a hint.
     fn start_writing(&self, _at: u64, _bytes: u64) {}
-    /// Tells the system to begin reading; only a hint.
-    fn start_reading(&self, _at: u64, _bytes: u64) {}
 }
 
 /// A file system.
@@ -141,12 +139,6 @@ impl DiskFile for File {
         let (Ok(at), Ok(bytes)) = (libc::off64_t::try_from(at), libc::off64_t::try_from(bytes)) else { return };
         // SAFETY: as in `allocate`. A refusal does no harm.
         unsafe { libc::sync_file_range(self.as_raw_fd(), at, bytes, libc::SYNC_FILE_RANGE_WRITE) };
-    }
-
-    fn start_reading(&self, at: u64, bytes: u64) {
-        let (Ok(at), Ok(bytes)) = (libc::off_t::try_from(at), libc::off_t::try_from(bytes)) else { return };
-        // SAFETY: as in `allocate`. A refusal does no harm.
-        unsafe { libc::posix_fadvise(self.as_raw_fd(), at, bytes, libc::POSIX_FADV_WILLNEED) };
     }
 }
 

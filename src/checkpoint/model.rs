@@ -44,8 +44,6 @@ struct State {
     /// What was there when the power came.
     base: Held,
     log: Vec<Op>,
-    /// File, place and length of what the system was to read soon.
-    asked: Vec<(usize, u64, u64)>,
     /// Number of the operation that fails, and how.
     fault: Option<(usize, i32)>,
     /// Bytes that `allocate` has left.
@@ -112,12 +110,6 @@ impl ModelDisk {
     #[must_use]
     pub fn log(&self) -> Vec<Op> {
         lock(&self.0).log.clone()
-    }
-
-    /// Place and length of all that was to be read soon.
-    #[must_use]
-    pub fn asked(&self) -> Vec<(u64, u64)> {
-        lock(&self.0).asked.iter().map(|(_, at, bytes)| (*at, *bytes)).collect()
     }
 
     /// Lets one operation fail.
@@ -296,10 +288,6 @@ impl DiskFile for ModelFile {
 
     fn bytes(&self) -> io::Result<u64> {
         Ok(lock(&self.0).held.contents[self.1].len() as u64)
-    }
-
-    fn start_reading(&self, at: u64, bytes: u64) {
-        lock(&self.0).asked.push((self.1, at, bytes));
     }
 }
 

@@ -140,15 +140,6 @@ impl Container {
         Ok(())
     }
 
-    /// The system is to read a chunk that will be wanted soon; only a hint.
-    pub(super) fn start_reading(&self, section: &Section, index: usize) {
-        let Some(chunk) = section.chunks.get(index) else { return };
-        let older = || self.older.get(chunk.file as usize - 1);
-        if let Some(holder) = if chunk.file == 0 { Some(self) } else { older() } {
-            holder.file.start_reading(chunk.at, page_up(u64::from(chunk.bytes)));
-        }
-    }
-
     /// Reads a chunk and judges it.
     ///
     /// # Errors

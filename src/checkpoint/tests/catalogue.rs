@@ -1,10 +1,8 @@
 //! Incremental checkpoints and what is kept of them.
 
-use super::{Computed, assert_holds, catalog, checkpoint, open, plan, sample};
+use super::{assert_holds, catalog, checkpoint, open, sample};
 use crate::checkpoint::disk::Disk;
-use crate::checkpoint::format::{Section, SectionKind, page_up};
 use crate::checkpoint::model::ModelDisk;
-use crate::checkpoint::reader::Container;
 use crate::checkpoint::verify::Depth;
 use std::collections::BTreeSet;
 
@@ -74,34 +72,4 @@ fn only_what_is_ours_and_was_not_committed_is_removed() {
     }
     assert!(!left.iter().any(|path| path.starts_with(&directory)));
     assert!(catalog.promise(&disk, 2).unwrap() > 9);
-}
-
-/// More chunks than are asked for at a time, some of them in an earlier file.
-#[test]
-fn the_system_is_asked_for_every_chunk_that_will_be_read_once() {
-    let (disk, catalog) = (ModelDisk::default(), catalog());
-    let plans = vec![plan(SectionKind::TableRows, 3, "items", 50)];
-    let mut source = Computed { plans, salts: vec![(0..50).collect()], bytes: 5000 };
-    let one = checkpoint(&disk, &catalog, core::slice::from_ref(&source), &[]).unwrap();
-    source.salts[0][7] += 7000;
-    source.salts[0][40] += 7000;
-    checkpoint(&disk, &catalog, core::slice::from_ref(&source), &one).unwrap();
-    let container = open(&disk, &catalog, 2, 0, 1).unwrap();
-    let chunks = Container::chunks_of(container.toc.sections.iter());
-    let mut read = 0;
-    let mut take = |_: &Section, _: usize, bytes: &[u8]| {
-        read += bytes.len();
-        Ok(())
-    };
-    container.read_ahead(&chunks, true, &mut take).unwrap();
-    let length = |(section, index): &(&Section, usize)| section.chunks[*index].bytes;
-    assert_eq!(read, chunks.iter().map(length).sum::<u32>() as usize);
-    let (mut asked, mut wanted) = (disk.asked(), Vec::new());
-    wanted.extend(chunks.iter().map(|(section, index)| {
-        let chunk = &section.chunks[*index];
-        (chunk.at, page_up(u64::from(chunk.bytes)))
-    }));
-    asked.sort_unstable();
-    wanted.sort_unstable();
-    assert_eq!(asked, wanted);
 }
