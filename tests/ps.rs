@@ -7,8 +7,8 @@ use reclane::options::{Options, Settings, Side};
 use reclane::ps::{GetStats, RowsIn, Store, TableShape};
 use reclane::wire::RpcStatus;
 use reclane::wire::payload::{Command, TableSpec};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
 
 #[path = "common/training.rs"]
 #[allow(dead_code)] // shared: not every test uses all of it
@@ -174,12 +174,20 @@ fn rows_of_a_buffer_are_read_by_each_shard_from_where_they_lie() {
     }
 }
 
-/// A store in which nothing ends before as many calls as the barrier counts are there: of all shards, or the test's own.
-struct Meeting(std::sync::Barrier);
+/// A store in which nothing ends before what it is made of returns.
+struct Waiting<W>(W);
 
-impl Store for Meeting {
+/// One whose calls end when as many as the barrier counts are there: of all shards, or the test's own.
+fn meeting(barrier: &Arc<Barrier>) -> Arc<dyn Store> {
+    let barrier = Arc::clone(barrier);
+    Arc::new(Waiting(move || {
+        barrier.wait();
+    }))
+}
+
+impl<W: Fn() + Send + Sync + 'static> Store for Waiting<W> {
     fn init_table(&self, _worker: u32, _spec: &TableSpec) -> Result<TableTag, RpcStatus> {
-        self.0.wait();
+        (self.0)();
         Ok(TableTag(77))
     }
 
@@ -188,7 +196,7 @@ impl Store for Meeting {
     }
 
     unsafe fn get(&self, _: u32, _: TableTag, _: &[u64], _: &[u64], _: *mut u8) -> Result<GetStats, RpcStatus> {
-        self.0.wait();
+        (self.0)();
         Err(RpcStatus::InternalError)
     }
 
@@ -201,7 +209,7 @@ impl Store for Meeting {
     }
 
     fn command(&self, _worker: u32, _command: &Command) -> Result<(), RpcStatus> {
-        self.0.wait();
+        (self.0)();
         Err(RpcStatus::InternalError)
     }
 }
@@ -209,7 +217,7 @@ impl Store for Meeting {
 /// One after the other, the first shard would wait for the second for ever: the wait timeout would end that.
 #[test]
 fn init_table_and_command_go_to_all_shards_at_once() {
-    let store: Arc<dyn Store> = Arc::new(Meeting(std::sync::Barrier::new(2)));
+    let store = meeting(&Arc::new(Barrier::new(2)));
     let deployment = Deployment::over(2, &[("rdma-wait-timeout-ms", "10000")], |_| Arc::clone(&store));
     let client = deployment.client();
     assert_eq!(client.init_table(&spec("t", 4)).expect("a table"), TableTag(77));
@@ -220,9 +228,9 @@ fn init_table_and_command_go_to_all_shards_at_once() {
 /// One thread waits for a request that is not answered; another one is told so, whatever it asks.
 #[test]
 fn a_request_that_a_thread_waits_for_is_busy_for_others() {
-    let store = Arc::new(Meeting(std::sync::Barrier::new(2)));
-    let shared: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
-    let deployment = Deployment::over(1, &[], |_| Arc::clone(&shared));
+    let barrier = Arc::new(Barrier::new(2));
+    let store = meeting(&barrier);
+    let deployment = Deployment::over(1, &[], |_| Arc::clone(&store));
     let client = deployment.client();
     // SAFETY: the rows are read in place.
     let token = unsafe {
@@ -246,7 +254,7 @@ fn a_request_that_a_thread_waits_for_is_busy_for_others() {
         {
             assert_eq!(busy.expect_err("another thread waits for it").status, Status::Busy);
         }
-        store.0.wait();
+        barrier.wait();
         assert_eq!(waiter.join().expect("no panic").expect_err("the store fails").status, Status::InternalError);
     });
     client.revoke(token).expect("nobody waits any more");
@@ -297,49 +305,18 @@ fn a_batch_gets_its_slots_beside_a_program_that_takes_each_one_again() {
     }
 }
 
-/// A store whose GETs end when somebody says so.
-#[derive(Default)]
-struct Silent {
-    speaks: std::sync::Mutex<bool>,
-    told: std::sync::Condvar,
-}
-
-impl Store for Silent {
-    fn init_table(&self, _worker: u32, _spec: &TableSpec) -> Result<TableTag, RpcStatus> {
-        Err(RpcStatus::InternalError)
-    }
-
-    fn shape(&self, _table: TableTag) -> Option<TableShape> {
-        Some(TableShape { dim: 32 })
-    }
-
-    unsafe fn get(&self, _: u32, _: TableTag, _: &[u64], _: &[u64], _: *mut u8) -> Result<GetStats, RpcStatus> {
-        let speaks = self.speaks.lock().expect("no panic");
-        drop(self.told.wait_while(speaks, |speaks| !*speaks).expect("no panic"));
-        Err(RpcStatus::InternalError)
-    }
-
-    unsafe fn put(&self, _: u32, _: TableTag, _: &[u64], _: RowsIn) -> Result<(), RpcStatus> {
-        Err(RpcStatus::InternalError)
-    }
-
-    unsafe fn update(&self, _: u32, _: TableTag, _: &[u64], _: RowsIn, _: bool) -> Result<(), RpcStatus> {
-        Err(RpcStatus::InternalError)
-    }
-
-    fn command(&self, _worker: u32, _command: &Command) -> Result<(), RpcStatus> {
-        Err(RpcStatus::InternalError)
-    }
-}
-
 /// Two requests, of one key and of several, to two shards that say nothing. Who waits for the first one has waited for
 /// all: their time is over when its is.
 #[test]
 fn requests_to_silent_shards_end_together_not_one_after_the_other() {
     const TIMEOUT_NS: u64 = 60_000_000_000;
-    let store = Arc::new(Silent::default());
-    let shared: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
-    let deployment = Deployment::over(2, &[("rdma-wait-timeout-ms", "60000")], |_| Arc::clone(&shared));
+    let speaks = Arc::new((Mutex::new(false), Condvar::new()));
+    let heard = Arc::clone(&speaks);
+    let store: Arc<dyn Store> = Arc::new(Waiting(move || {
+        let speaks = heard.0.lock().expect("no panic");
+        drop(heard.1.wait_while(speaks, |speaks| !*speaks).expect("no panic"));
+    }));
+    let deployment = Deployment::over(2, &[("rdma-wait-timeout-ms", "60000")], |_| Arc::clone(&store));
     let client = deployment.client();
     let get = |keys: &'static [u64]| {
         // SAFETY: the keys live for ever; rows are read in place.
@@ -361,8 +338,8 @@ fn requests_to_silent_shards_end_together_not_one_after_the_other() {
         assert_eq!((error.status, error.elapsed_ns / 1_000_000_000), (Status::WaitTimeout, 60));
     }
     reclane::time::set_virtual(None);
-    *store.speaks.lock().expect("no panic") = true;
-    store.told.notify_all();
+    *speaks.0.lock().expect("no panic") = true;
+    speaks.1.notify_all();
     for token in tokens.into_iter().chain([late]) {
         client.revoke(token).expect("once");
     }

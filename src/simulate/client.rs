@@ -324,7 +324,7 @@ impl Client {
             if ps.key_outcomes(under.token, &mut told).is_err() {
                 common.history.violation(format!("request {} has ended and does not say how", under.number));
             }
-            let tag = ps.aux_of(under.token);
+            let tag = ps.answer_of(under.token).0;
             if !mutated::<Sim>(Mutant::SlotNotReleased) && ps.revoke(under.token).is_err() {
                 common.history.violation(format!("request {} lost its token", under.number));
             }

@@ -60,17 +60,17 @@ impl<F: Fabric> PsClient<F> {
         let sent: Vec<Result<Token>> =
             (0..self.channels.len()).map(|shard| self.patiently(|| self.submit_bytes(shard, op, bytes))).collect();
         let end = |token: Token| {
-            let outcome = self.wait(token, None).map_err(|mut error| {
+            let outcome = self.wait(token, None);
+            let (aux, told) = self.answer_of(token);
+            self.revoke(token)?;
+            outcome.map(|()| aux).map_err(|mut error| {
                 if error.status == Status::InvalidPayload
-                    && let Some(words) = blame(&self.told(token))
+                    && let Some(words) = blame(&told)
                 {
                     error.message = words;
                 }
                 error
-            });
-            let aux = self.aux_of(token);
-            self.revoke(token)?;
-            outcome.map(|()| aux)
+            })
         };
         sent.into_iter().map(|token| token.and_then(end)).collect()
     }

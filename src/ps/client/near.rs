@@ -48,8 +48,8 @@ impl<F: Fabric> PsClient<F> {
     /// Takes a GET on, if its rows lie where this side can read them. False: it is to be sent.
     ///
     /// # Safety
-    /// `mapped` is what the connection of the held slot maps, `record` is that slot's, begun; its `rows`, unless 0, are valid for the whole answer until the request is
-    /// done.
+    /// `mapped` is what the connection of the held slot maps, `record` is that slot's, begun; its `rows`, unless 0, are
+    /// valid for the whole answer until the request is done.
     #[inline(never)]
     pub(super) unsafe fn reads_by_itself(
         &self,
@@ -73,7 +73,7 @@ impl<F: Fabric> PsClient<F> {
         }
         let out = landing(channel, held, record);
         // SAFETY: `out` is the caller's memory, or the slot's own, which nobody else writes before the request is sent.
-        if !unsafe { self.bring(channel, held, plan, (out, None), &mut record.near.calm) } {
+        if !unsafe { self.bring(channel, held, mapped, plan, (out, None), &mut record.near.calm) } {
             return false;
         }
         if timed {
@@ -90,17 +90,18 @@ impl<F: Fabric> PsClient<F> {
     /// Copies all rows to `out`, in order or to their positions. False: they could not be read.
     ///
     /// # Safety
-    /// The slot is held; `out` is valid for writes of a row for each key, or at each of the positions, which are as many.
+    /// The slot is held, and its connection maps `mapped`; `out` is valid for writes of a row for each key, or at each of the positions, which are as many.
     #[inline(always)]
     unsafe fn bring(
         &self,
         channel: &Channel<F, Record>,
         held: Held,
+        mapped: MappedRows,
         plan: &Plan<'_>,
         (out, positions): (*mut u8, Option<&[u32]>),
         calm: &mut Calm,
     ) -> bool {
-        let Some(view) = channel.rows(held).and_then(view) else { return false };
+        let Some(view) = view(mapped) else { return false };
         let (router, shard, table, row_bytes) = (&self.router, channel.shard(), plan.table, plan.row_bytes);
         let wanted = Wanted { router, shard, table, keys: plan.keys, row_bytes, out, positions };
         // SAFETY: the caller's promise.
@@ -125,9 +126,10 @@ impl<F: Fabric> PsClient<F> {
         // SAFETY: the record is the holder's.
         let record = unsafe { &mut *channel.record(held) };
         let calm = &mut record.near.calm;
-        // One that is unusual goes the usual way, which knows what to do about it.
         // SAFETY: the caller's promise.
-        if record.is_unusual || !unsafe { self.bring(channel, held, plan, (rows, Some(positions)), calm) } {
+        let read = |mapped| unsafe { self.bring(channel, held, mapped, plan, (rows, Some(positions)), calm) };
+        // One that is unusual goes the usual way, which knows what to do about it.
+        if record.is_unusual || !channel.rows(held).is_some_and(read) {
             return false;
         }
         record.begin(plan, plan.keys.len() * plan.row_bytes);

@@ -487,26 +487,14 @@ impl<F: Fabric> PsClient<F> {
         channel.release(held);
     }
 
-    /// What a refused INIT_TABLE was told beside that.
-    pub(super) fn told(&self, token: Token) -> InlineWords {
-        match token.named() {
-            Some(super::Named::Single { shard, index, use_low }) => self
-                .find(shard, index, use_low)
-                // SAFETY: the token's holder is the only thread on this request.
-                .map_or([0; 3], |(channel, held)| unsafe { (*channel.record(held)).inline }),
-            _ => [0; 3],
-        }
-    }
-
-    /// Tag that a finished INIT_TABLE answered.
-    pub(crate) fn aux_of(&self, token: Token) -> u32 {
-        match token.named() {
-            Some(super::Named::Single { shard, index, use_low }) => self
-                .find(shard, index, use_low)
-                // SAFETY: the token's holder is the only thread on this request.
-                .map_or(0, |(channel, held)| unsafe { (*channel.record(held)).aux }),
-            _ => 0,
-        }
+    /// What a finished INIT_TABLE was answered: its tag, and what it was told of a refusal.
+    pub(crate) fn answer_of(&self, token: Token) -> (u32, InlineWords) {
+        let Some(super::Named::Single { shard, index, use_low }) = token.named() else { return (0, [0; 3]) };
+        self.find(shard, index, use_low).map_or((0, [0; 3]), |(channel, held)| {
+            // SAFETY: the token's holder is the only thread on this request.
+            let record = unsafe { &*channel.record(held) };
+            (record.aux, record.inline)
+        })
     }
 }
 
