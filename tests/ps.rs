@@ -316,7 +316,8 @@ fn requests_to_silent_shards_end_together_not_one_after_the_other() {
         let speaks = heard.0.lock().expect("no panic");
         drop(heard.1.wait_while(speaks, |speaks| !*speaks).expect("no panic"));
     }));
-    let deployment = Deployment::over(2, &[("rdma-wait-timeout-ms", "60000")], |_| Arc::clone(&store));
+    let deployment =
+        Deployment::over(2, &[("rdma-wait-timeout-ms", "60000"), ("qps-at-open", "16")], |_| Arc::clone(&store));
     let client = deployment.client();
     let get = |keys: &'static [u64]| {
         // SAFETY: the keys live for ever; rows are read in place.

@@ -73,7 +73,7 @@ ASKED = [*SMALL, *peers_of.ASKED]
 
 
 def lanes(count, slots):
-    return [f"qps-per-client-per-shard={count}", f"slots-per-qp={slots}"]
+    return [f"qps-per-client-per-shard={count}", "qps-at-open=1024", f"slots-per-qp={slots}"]
 
 
 def all_points():

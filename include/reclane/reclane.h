@@ -350,6 +350,8 @@ enum reclane_lane_state
   RECLANE_LANE_STATE_REBUILDING = 3,
   /* It will not come back. */
   RECLANE_LANE_STATE_DEAD = 4,
+  /* It is not connected yet, because no request has needed it: see the option qps-at-open. */
+  RECLANE_LANE_STATE_UNCONNECTED = 5,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -851,11 +853,11 @@ typedef struct reclane_lane_info {
   uint32_t lane;
   /* A reclane_lane_state. */
   uint32_t state;
-  /* Counts its connections, from 1. */
+  /* Counts its connections, from 1; 0 before the first. */
   uint32_t generation;
-  /* Number of its queue pair. */
+  /* Number of its queue pair; 0 before the first. */
   uint32_t queue_pair;
-  /* How a request is committed: "single", "crc" or "imm". A static string. */
+  /* How a request is committed: "single", "crc" or "imm"; empty before its first connection. A static string. */
   const char *commit_scheme;
   /* 1 while it is connected anew when it fails or has failed, if rdma-lane-rebuild-enabled is on; 0 when that could
    * not help.
@@ -875,7 +877,7 @@ typedef struct reclane_client_counters {
   uint32_t client_id;
   /* Shards of the deployment. */
   uint32_t num_shards;
-  /* Lanes to all shards together. */
+  /* Lanes to all shards together, connected or not. */
   uint32_t lanes;
   /* Lanes of these that carry requests. */
   uint32_t lanes_active;
@@ -885,7 +887,7 @@ typedef struct reclane_client_counters {
   uint32_t slots_held;
   /* 0. */
   uint32_t reserved;
-  /* Bytes of registered memory for the lanes on this side. */
+  /* Bytes of registered memory for the connected lanes on this side. */
   uint64_t lane_bytes;
 } reclane_client_counters;
 
@@ -1795,6 +1797,7 @@ reclane_status reclane_client_shard_of(const struct reclane_client *client,
  * error   may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_INVALID_ARGUMENT  there is no such shard or lane
+ * RECLANE_STATUS_WRONG_STATE       the lane is not connected yet
  * RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
  * Threads: any.  Blocks: never.
  */
@@ -1823,6 +1826,12 @@ reclane_status reclane_client_break_lane(struct reclane_client *client,
  *     slots become free, by who queries it or waits for it, and before any single request takes a slot. If none becomes
  *     free for rdma-wait-timeout-ms, it fails with RECLANE_STATUS_NO_SLOT, or with RECLANE_STATUS_WAIT_TIMEOUT when a
  *     part was sent.
+ *
+ * A client connects few of its lanes when it opens: those that the option async-depth needs, and one to spare. When all
+ * slots of these are held, as many lanes more are connected as there are already, and the request that needed them waits
+ * for that; some milliseconds, 250 at most, once for each time that a client needs more than ever before. Set
+ * async-depth to the requests that the client keeps under way at one shard, or the option qps-at-open to 1024, and
+ * reclane_client_open() connects them all, so that no submit call waits.
  *
  * There is no thread behind a request: query, wait and borrow drive it. Keys are copied before a submit call returns.
  * Rows that are sent, and the array of pointers to gradients, must stay valid and unchanged, and memory that a GET writes
@@ -1936,7 +1945,7 @@ reclane_status reclane_client_update_flat(struct reclane_client *client,
  *
  * RECLANE_STATUS_BUFFER_TOO_SMALL  rows_capacity is too small; nothing was sent
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never.
+ * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_get(struct reclane_client *client,
@@ -1956,7 +1965,7 @@ reclane_status reclane_client_submit_get(struct reclane_client *client,
  * error    may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never.
+ * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_get_in_place(struct reclane_client *client,
@@ -1978,7 +1987,7 @@ reclane_status reclane_client_submit_get_in_place(struct reclane_client *client,
  *
  * RECLANE_STATUS_BUFFER_TOO_SMALL  the rows do not fit behind offset_bytes; nothing was sent
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never.
+ * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_get_into(struct reclane_client *client,
@@ -1997,7 +2006,7 @@ reclane_status reclane_client_submit_get_into(struct reclane_client *client,
  * error    may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never.
+ * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_put(struct reclane_client *client,
@@ -2019,7 +2028,7 @@ reclane_status reclane_client_submit_put(struct reclane_client *client,
  *
  * RECLANE_STATUS_BUFFER_TOO_SMALL  the buffer ends before the last row; nothing was sent
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never.
+ * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_put_from(struct reclane_client *client,
@@ -2038,7 +2047,7 @@ reclane_status reclane_client_submit_put_from(struct reclane_client *client,
  * error    may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never.
+ * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_update(struct reclane_client *client,
@@ -2056,7 +2065,7 @@ reclane_status reclane_client_submit_update(struct reclane_client *client,
  * error    may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never.
+ * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_update_flat(struct reclane_client *client,
@@ -2078,7 +2087,7 @@ reclane_status reclane_client_submit_update_flat(struct reclane_client *client,
  *
  * RECLANE_STATUS_BUFFER_TOO_SMALL  the buffer ends before the last row; nothing was sent
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never.
+ * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_update_flat_from(struct reclane_client *client,

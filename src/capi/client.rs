@@ -283,6 +283,7 @@ pub unsafe extern "C" fn reclane_client_shard_of(
 /// error   may be NULL; filled on failure only.
 ///
 /// RECLANE_STATUS_INVALID_ARGUMENT  there is no such shard or lane
+/// RECLANE_STATUS_WRONG_STATE       the lane is not connected yet
 /// RECLANE_STATUS_NULL_POINTER, _BAD_HANDLE, _CLOSED, _FORKED, _POISONED, _STRUCT_SIZE, _BUG  as their names say
 /// Threads: any.  Blocks: never.
 #[unsafe(no_mangle)]

@@ -24,6 +24,8 @@ pub enum reclane_lane_state {
     Rebuilding = 3,
     /// It will not come back.
     Dead = 4,
+    /// It is not connected yet, because no request has needed it: see the option qps-at-open.
+    Unconnected = 5,
 }
 
 const _: () = assert!(
@@ -32,6 +34,7 @@ const _: () = assert!(
         && reclane_lane_state::Dirty as u32 == LaneState::Dirty as u32
         && reclane_lane_state::Rebuilding as u32 == LaneState::Rebuilding as u32
         && reclane_lane_state::Dead as u32 == LaneState::Dead as u32
+        && reclane_lane_state::Unconnected as u32 == LaneState::Unconnected as u32
 );
 
 /// What one lane is doing. Set struct_size = sizeof(reclane_lane_info) before the call.
@@ -46,11 +49,11 @@ pub struct reclane_lane_info {
     pub lane: u32,
     /// A reclane_lane_state.
     pub state: u32,
-    /// Counts its connections, from 1.
+    /// Counts its connections, from 1; 0 before the first.
     pub generation: u32,
-    /// Number of its queue pair.
+    /// Number of its queue pair; 0 before the first.
     pub queue_pair: u32,
-    /// How a request is committed: "single", "crc" or "imm". A static string.
+    /// How a request is committed: "single", "crc" or "imm"; empty before its first connection. A static string.
     pub commit_scheme: *const c_char,
     /// 1 while it is connected anew when it fails or has failed, if rdma-lane-rebuild-enabled is on; 0 when that could
     /// not help.
@@ -71,7 +74,7 @@ pub struct reclane_client_counters {
     pub client_id: u32,
     /// Shards of the deployment.
     pub num_shards: u32,
-    /// Lanes to all shards together.
+    /// Lanes to all shards together, connected or not.
     pub lanes: u32,
     /// Lanes of these that carry requests.
     pub lanes_active: u32,
@@ -81,7 +84,7 @@ pub struct reclane_client_counters {
     pub slots_held: u32,
     /// 0.
     pub reserved: u32,
-    /// Bytes of registered memory for the lanes on this side.
+    /// Bytes of registered memory for the connected lanes on this side.
     pub lane_bytes: u64,
 }
 

@@ -54,9 +54,16 @@ pub(crate) fn geometry(settings: &Settings) -> Geometry {
     }
 }
 
-/// Tells the fabric of the memory that lanes of so many groups, each of all lanes between a client and a shard, will take.
-pub(crate) fn expect<F: Fabric>(fabric: &F, settings: &Settings, side: EndOf, groups: u32) {
-    let (ours, theirs) = side.bytes(&geometry(settings));
+/// Lanes to each shard that a client connects when it opens.
+pub(crate) fn lanes_at_open(settings: &Settings) -> u32 {
+    let all = settings.qps_per_client_per_shard;
+    let needed = settings.async_depth.div_ceil(settings.slots_per_qp.max(1)).saturating_add(1);
+    if settings.qps_at_open == 0 { needed } else { settings.qps_at_open }.min(all)
+}
+
+/// Tells the fabric of the memory that so many groups of so many lanes, each between a client and a shard, will take.
+pub(crate) fn expect<F: Fabric>(fabric: &F, settings: &Settings, side: EndOf, groups: u32, lanes: u32) {
+    let (ours, theirs) = side.bytes(&Geometry { lanes, ..geometry(settings) });
     let all = |bytes: usize| bytes.next_multiple_of(4096).saturating_mul(groups as usize);
     fabric.expect_slots(all(ours), Access::REMOTE_WRITE);
     fabric.expect_slots(all(theirs), Access::LOCAL);
@@ -137,11 +144,6 @@ impl<F: Fabric> End<F> {
             region: self.slots.address(),
             queue_pair: qp.address(),
         })
-    }
-
-    /// Bytes of registered memory.
-    pub(crate) fn bytes(&self) -> u64 {
-        (self.slots.bytes() + self.staging.as_ref().map_or(0, Region::bytes)) as u64
     }
 }
 

@@ -53,6 +53,12 @@ impl GuestLane {
         self.confirmed = true;
     }
 
+    /// Whether the client uses our present connection, or has used it.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
     /// The client's connection that our end answers, and our own number.
     #[must_use]
     pub fn connection(&self) -> (u32, u32) {

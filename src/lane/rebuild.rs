@@ -4,6 +4,10 @@
 //! attempts. With a refill time they come back with time, one after the other; without, they are all that a lane has in
 //! its life. Each attempt is a connection with a generation of its own, so what an earlier one still brings is told from
 //! the present one.
+//!
+//! A lane may begin its life unconnected: it is connected when requests first need it. Such an attempt costs none of the
+//! limited number, and is made though rebuilding is off; one that fails is made again after the cooldown, when the lane is
+//! needed again.
 
 use super::state::{DirtyReason, LaneState};
 use crate::time::Tick;
@@ -86,6 +90,12 @@ impl Lifecycle {
         }
     }
 
+    /// A lane that is connected when it is needed.
+    #[must_use]
+    pub fn unconnected() -> Lifecycle {
+        Lifecycle { state: LaneState::Unconnected, ..Lifecycle::new(0) }
+    }
+
     /// Present state.
     #[must_use]
     pub fn state(&self) -> LaneState {
@@ -159,12 +169,18 @@ impl Lifecycle {
                 self.state = LaneState::Dead;
                 false
             }
-            LaneState::Rebuilding | LaneState::Dirty | LaneState::Dead => false,
+            LaneState::Rebuilding | LaneState::Dirty | LaneState::Dead | LaneState::Unconnected => false,
         }
     }
 
     /// What to do now. [`Want::Begin`] and [`Want::Exhausted`] have changed the state.
     pub fn want(&mut self, now: Tick, policy: &RebuildPolicy) -> Want {
+        if self.state == LaneState::Unconnected {
+            return match self.earliest(policy) {
+                Some(earliest) if earliest > now => Want::Later(earliest),
+                _ => self.begin(now, policy, LaneState::Connecting),
+            };
+        }
         if self.state != LaneState::Dirty {
             return Want::Nothing;
         }
@@ -183,19 +199,25 @@ impl Lifecycle {
                 }
             };
         }
-        if let Some(last) = self.last_attempt {
-            let earliest = last.after(self.pause(policy));
-            if earliest > now {
-                return Want::Later(earliest);
-            }
+        if let Some(earliest) = self.earliest(policy).filter(|earliest| *earliest > now) {
+            return Want::Later(earliest);
         }
         if self.spent == 0 {
             self.refilled = now;
         }
         self.spent += 1;
         self.attempts = self.attempts.saturating_add(1);
+        self.begin(now, policy, LaneState::Rebuilding)
+    }
+
+    /// When the next attempt may begin; None: at once.
+    fn earliest(&self, policy: &RebuildPolicy) -> Option<Tick> {
+        self.last_attempt.map(|last| last.after(self.pause(policy)))
+    }
+
+    fn begin(&mut self, now: Tick, policy: &RebuildPolicy, state: LaneState) -> Want {
         self.generation += 1;
-        self.state = LaneState::Rebuilding;
+        self.state = state;
         self.last_attempt = Some(now);
         // Each of the two steps, the peer's answer and its echo, may take the whole time.
         let deadline = now.after(self.patience(policy).saturating_mul(2));
@@ -208,6 +230,8 @@ impl Lifecycle {
     pub fn has_hope(&self, policy: &RebuildPolicy) -> bool {
         match self.state {
             LaneState::Connecting | LaneState::Active | LaneState::Rebuilding => true,
+            // It is no way to a peer that the others have lost.
+            LaneState::Unconnected => false,
             LaneState::Dirty => policy.enabled && (policy.refill.is_some() || self.spent < policy.attempts_max),
             LaneState::Dead => false,
         }
@@ -215,10 +239,15 @@ impl Lifecycle {
 
     /// The attempt with this generation did not succeed. False: it is over already.
     pub fn attempt_failed(&mut self, generation: u32) -> bool {
-        if self.state != LaneState::Rebuilding || generation != self.generation {
+        let before = match self.state {
+            LaneState::Rebuilding => LaneState::Dirty,
+            LaneState::Connecting => LaneState::Unconnected,
+            _ => return false,
+        };
+        if generation != self.generation {
             return false;
         }
-        self.state = LaneState::Dirty;
+        self.state = before;
         self.deadline = None;
         self.failures = self.failures.saturating_add(1);
         true

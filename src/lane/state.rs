@@ -20,6 +20,8 @@ pub enum LaneState {
     Rebuilding = 3,
     /// Unusable for good.
     Dead = 4,
+    /// Not connected yet: no request has needed it.
+    Unconnected = 5,
 }
 
 impl LaneState {
@@ -31,6 +33,7 @@ impl LaneState {
             1 => LaneState::Active,
             2 => LaneState::Dirty,
             3 => LaneState::Rebuilding,
+            5 => LaneState::Unconnected,
             _ => LaneState::Dead,
         }
     }

@@ -4,6 +4,8 @@
 pub const LANE_DIRTY: &str = "lane_dirty";
 /// A rebuild succeeded; `attempts` counts this lane's.
 pub const LANE_RECOVERED: &str = "lane_recovered";
+/// A lane was connected for the first time, because requests needed it.
+pub const LANE_CONNECTED: &str = "lane_connected";
 /// The peer did not answer a rebuild in time; see whether it has rebuilding on as well.
 pub const LANE_REBUILD_TIMEOUT: &str = "lane_rebuild_timeout";
 /// A rebuild failed; `error` says where.

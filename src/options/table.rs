@@ -61,6 +61,8 @@ option_table! {
     /// Lanes (queue pairs) from one client to one shard.
     qps_per_client_per_shard: u32 = Spec::number("qps-per-client-per-shard", "16", 1, 1024).layout()
         .environment(&["RECSTORE_RDMA_RC_QPS_PER_CLIENT_PER_SHARD"]);
+    /// Lanes to each shard that a client connects when it opens; 0: those that `async-depth` needs, and one to spare. The others are connected when requests first find no idle slot, twice as many each time, so that memory grows with the lanes that are used. A number above qps-per-client-per-shard means all of them.
+    qps_at_open: u32 = Spec::number("qps-at-open", "0", 0, 1024).client();
     /// Slots per lane. Lanes times slots is the most that one client may have under way at one shard.
     slots_per_qp: u32 = Spec::number("slots-per-qp", "1", 1, 1024).layout()
         .environment(&["RECSTORE_RDMA_RC_SLOTS_PER_QP"]);

@@ -2,13 +2,12 @@
 
 use super::bell::Bell;
 use super::connection::{Connection, MappedRows};
-use super::down::all_down;
 use super::hints::Hints;
 use super::raw::{checksum_foreign, copy_header, fetch_to_read, fetch_to_write, load_acquire};
 use super::slot::{Held, Own, Slot};
 use super::{ClientLane, ClientLaneParts, Scheme};
 use crate::error::{Error, Result, Status};
-use crate::fabric::{Completion, Cq, Fabric, Mutant, WcOpcode, WcStatus, mutated};
+use crate::fabric::{Fabric, Mutant, mutated};
 use crate::lane::DirtyReason;
 use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, CachePadded, Ordering};
 use crate::wire::{
@@ -22,6 +21,9 @@ use core::cell::UnsafeCell;
 pub enum AcquireError {
     /// All slots of usable lanes are held.
     NoSlot,
+    /// The same, but slots that no request holds are on their way: of a lane that is being connected for the first time,
+    /// or the one of a probe.
+    Soon,
     /// No lane is usable; the error of the one that says most about why.
     Down(Box<Error>),
 }
@@ -49,6 +51,8 @@ pub struct Channel<F: Fabric, R> {
     has_windows: bool,
     pub(super) lanes: Box<[ClientLane<F>]>,
     pub(super) slots: Box<[CachePadded<Slot<F, R>>]>,
+    /// Raised when a probe begins and when it ends: there is one at a time.
+    pub(super) probes: AtomicU32,
     /// Where each thread looks first: the slot it released last.
     hints: Hints,
 }
@@ -60,19 +64,34 @@ const FETCHED_AHEAD: usize = 2;
 const DEEP: usize = 12;
 
 impl<F: Fabric, R: Default + Send> Channel<F, R> {
-    /// A channel over connected lanes, whose slots have the same sizes. Whoever looks after them sleeps on `bell`.
+    /// A channel of `lanes` lanes, the first of which are connected; slots have the same sizes everywhere. Whoever looks
+    /// after lanes sleeps on `bell`.
     ///
     /// # Errors
-    /// `DeploymentMismatch` when the server's region does not hold the slots of the geometry.
-    pub fn new(shard: u32, checksum: bool, parts: Vec<ClientLaneParts<F>>, bell: &Arc<Bell>) -> Result<Channel<F, R>> {
-        let sizes = parts.first().map(|first| first.there.geometry);
-        let lanes: Box<[ClientLane<F>]> =
-            parts.into_iter().map(|parts| ClientLane::new(parts, Arc::clone(bell))).collect();
+    /// `DeploymentMismatch` when the server's region does not hold the slots of the geometry; `Bug` without a lane that
+    /// is connected.
+    pub fn new(
+        shard: u32,
+        checksum: bool,
+        lanes: u32,
+        parts: Vec<ClientLaneParts<F>>,
+        bell: &Arc<Bell>,
+    ) -> Result<Channel<F, R>> {
+        let connected = parts.into_iter().map(|parts| ClientLane::new(parts, Arc::clone(bell)));
+        let mut lanes_made: Vec<ClientLane<F>> = connected.collect();
+        let first = lanes_made.first().and_then(ClientLane::connection);
+        let first = first.ok_or_else(|| Error::new(Status::Bug, "a channel without a lane that is connected"))?;
+        for lane in u32::try_from(lanes_made.len()).unwrap_or(u32::MAX)..lanes {
+            lanes_made.push(ClientLane::unconnected(shard, lane, Arc::clone(bell)));
+        }
+        let lanes = lanes_made.into_boxed_slice();
+        let sizes = first.parts().there.geometry;
         let mut slots = Vec::new();
         for lane in &lanes {
-            let connection = lane.connection();
-            let slots_per_lane = connection.parts().there.geometry.slots;
-            for slot in 0..slots_per_lane {
+            // Slots of a lane that is not connected yet wait in the places of the first one: nobody takes them.
+            let connection = lane.connection().unwrap_or_else(|| Arc::clone(&first));
+            let generation = if lane.is_fresh() { 0 } else { connection.parts().generation };
+            for slot in 0..sizes.slots {
                 let places = connection.places(slot).ok_or_else(|| {
                     let message = format!("the region of shard {shard} does not hold the slots that it offered");
                     Error::new(Status::DeploymentMismatch, message).at_shard(shard)
@@ -82,7 +101,7 @@ impl<F: Fabric, R: Default + Send> Channel<F, R> {
                     working: AtomicU32::new(0),
                     slow: AtomicU64::new(0),
                     arrived: AtomicU32::new(0),
-                    generation: AtomicU32::new(connection.parts().generation),
+                    generation: AtomicU32::new(generation),
                     answer_hint: AtomicPtr::new(places.response_header.cast_mut()),
                     request_hint: AtomicPtr::new(places.request_header),
                     lane: lane.number(),
@@ -100,18 +119,19 @@ impl<F: Fabric, R: Default + Send> Channel<F, R> {
                     }),
                 }));
             }
-            if connection.parts().scheme == Scheme::Imm && !connection.replenish(slots_per_lane) {
+            if !lane.is_fresh() && connection.parts().scheme == Scheme::Imm && !connection.replenish(sizes.slots) {
                 lane.fail(connection.parts().generation, DirtyReason::PostFailed);
             }
         }
         Ok(Channel {
             shard,
             checksum,
-            request_bytes_max: sizes.map_or(0, |g| g.request_payload_bytes),
-            response_bytes_max: sizes.map_or(0, |g| g.response_payload_bytes),
-            has_windows: lanes.first().is_some_and(|lane| lane.connection().parts().staging.is_none()),
+            request_bytes_max: sizes.request_payload_bytes,
+            response_bytes_max: sizes.response_payload_bytes,
+            has_windows: first.parts().staging.is_none(),
             lanes,
             slots: slots.into_boxed_slice(),
+            probes: AtomicU32::new(0),
             hints: Hints::new(),
         })
     }
@@ -180,11 +200,13 @@ impl<F: Fabric, R> Channel<F, R> {
     fn acquire_any(&self, hint: &AtomicU32, first: usize) -> core::result::Result<Held, AcquireError> {
         let count = self.slots.len();
         let start = if first < count { first } else { 0 };
+        // Acquire: before the look at the slots. See `why_none`.
+        let probes = self.probes.load(Ordering::Acquire);
         let found = (start..count).chain(0..start).find_map(|index| self.try_take(index));
         if let Some(held) = found {
             hint.store(held.index + 1, Ordering::Relaxed);
         }
-        found.ok_or_else(|| self.why_none())
+        found.ok_or_else(|| self.why_none(probes))
     }
 
     #[inline(always)]
@@ -209,14 +231,6 @@ impl<F: Fabric, R> Channel<F, R> {
             return None;
         }
         Some(held)
-    }
-
-    #[cold]
-    fn why_none(&self) -> AcquireError {
-        if self.lanes.iter().any(|lane| lane.check().is_ok()) {
-            return AcquireError::NoSlot;
-        }
-        AcquireError::Down(all_down(self.shard, self.lanes.iter().map(|lane| lane.connection().error())))
     }
 
     /// The held use of a slot whose low bits of the use count are these: how a token finds its request.
@@ -469,38 +483,6 @@ impl<F: Fabric, R> Channel<F, R> {
             }
         }
         Judgement::Whole
-    }
-
-    #[cold]
-    fn immediate_arrived(&self, own: &Own<F, R>) -> bool {
-        let slot = &self.slots[own.via as usize];
-        // Acquire: pairs with the Release below, by whichever thread took the completion.
-        if slot.arrived.swap(0, Ordering::Acquire) != 0 {
-            return true;
-        }
-        let mut completions = [Completion::EMPTY; 16];
-        let count = own.connection.parts().recv_cq.poll(&mut completions);
-        for completion in &completions[..count] {
-            let known = self.slots.get(completion.imm as usize);
-            match known {
-                Some(arrived)
-                    if completion.status == WcStatus::Success && completion.opcode == WcOpcode::ReceiveImm =>
-                {
-                    let lane = self.lane_of(arrived);
-                    let connection = lane.connection();
-                    if !connection.replenish(1) {
-                        // A queue pair that fell to ERR knows better why than the refused receive does.
-                        let reason = connection.symptom().unwrap_or(DirtyReason::PostFailed);
-                        lane.fail(connection.parts().generation, reason);
-                    }
-                    // Release: pairs with the Acquire above.
-                    arrived.arrived.store(1, Ordering::Release);
-                }
-                _ => {}
-            }
-        }
-        // Acquire: as above.
-        slot.arrived.swap(0, Ordering::Acquire) != 0
     }
 
     /// Rows of the answer that are readable already.

@@ -3,12 +3,16 @@
 use super::ClientLaneParts;
 use super::bell::Bell;
 use super::connection::{Connection, NotPosted};
-use crate::error::{Error, Outcome, Result};
+use crate::error::{Error, Outcome, Result, Status};
 use crate::fabric::{Fabric, Qp};
 use crate::ids::Incarnation;
 use crate::lane::{DirtyReason, LaneState, Lifecycle, RebuildPolicy, Want};
-use crate::sync::{Arc, AtomicBool, AtomicU32, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::time::{Tick, now};
+use core::time::Duration;
+
+/// After connecting a lane for the first time has failed it is left alone for so long.
+const COOLDOWN: Duration = Duration::from_secs(1);
 
 /// The client's end of one lane. Slots are handed out by the [`Channel`](super::Channel).
 #[derive(Debug)]
@@ -18,9 +22,14 @@ pub struct ClientLane<F: Fabric> {
     /// Generation of the present connection while the lane is Active, else 0: all that the hot path reads of it.
     active: AtomicU32,
     life: Mutex<Lifecycle>,
-    current: Mutex<Arc<Connection<F>>>,
-    /// Somebody looked for a slot and found this lane down.
+    /// None until it is connected for the first time.
+    current: Mutex<Option<Arc<Connection<F>>>>,
+    /// Never connected: requests use the others as long as these have slots.
+    fresh: AtomicBool,
+    /// Somebody looked for a slot and found this lane down, or all others busy.
     wanted: AtomicBool,
+    /// Until when a fresh lane is not needed again, after an attempt that failed, as a tick's number.
+    cooling: AtomicU64,
     bell: Arc<Bell>,
 }
 
@@ -36,8 +45,26 @@ impl<F: Fabric> ClientLane<F> {
             lane,
             active: AtomicU32::new(generation),
             life: Mutex::new(life),
-            current: Mutex::new(Arc::new(Connection::new(parts))),
+            current: Mutex::new(Some(Arc::new(Connection::new(parts)))),
+            fresh: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
+            cooling: AtomicU64::new(0),
+            bell,
+        }
+    }
+
+    /// A lane that is connected when it is needed.
+    #[must_use]
+    pub fn unconnected(shard: u32, lane: u32, bell: Arc<Bell>) -> ClientLane<F> {
+        ClientLane {
+            shard,
+            lane,
+            active: AtomicU32::new(0),
+            life: Mutex::new(Lifecycle::unconnected()),
+            current: Mutex::new(None),
+            fresh: AtomicBool::new(true),
+            wanted: AtomicBool::new(false),
+            cooling: AtomicU64::new(0),
             bell,
         }
     }
@@ -75,10 +102,16 @@ impl<F: Fabric> ClientLane<F> {
         *lock(&self.life)
     }
 
-    /// The connection that it has now, or had last.
+    /// The connection that it has now, or had last; None as long as it is fresh.
     #[must_use]
-    pub fn connection(&self) -> Arc<Connection<F>> {
-        Arc::clone(&lock(&self.current))
+    pub fn connection(&self) -> Option<Arc<Connection<F>>> {
+        lock(&self.current).clone()
+    }
+
+    /// Whether it has never been connected.
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        self.fresh.load(Ordering::Relaxed)
     }
 
     /// Ends connection `generation`, if it is the present one. The queue pair goes to ERR, so that nothing more arrives
@@ -87,10 +120,9 @@ impl<F: Fabric> ClientLane<F> {
     pub fn fail(&self, generation: u32, reason: DirtyReason) {
         let mut life = lock(&self.life);
         let first = life.failed(now(), generation, reason);
-        let connection = self.connection();
-        if !first {
+        let Some(connection) = self.connection().filter(|_| first) else {
             return;
-        }
+        };
         self.active.store(0, Ordering::Relaxed);
         let refused = connection.end(reason);
         let rebuildable = life.state() == LaneState::Dirty;
@@ -115,8 +147,9 @@ impl<F: Fabric> ClientLane<F> {
     /// Ends the present connection if it leads to that process.
     #[cold]
     pub fn fail_peer(&self, incarnation: Incarnation, reason: DirtyReason) {
-        let connection = self.connection();
-        if connection.parts().witness.incarnation == incarnation {
+        if let Some(connection) = self.connection()
+            && connection.parts().witness.incarnation == incarnation
+        {
             self.fail(connection.parts().generation, reason);
         }
     }
@@ -124,16 +157,22 @@ impl<F: Fabric> ClientLane<F> {
     /// The client is closed.
     #[cold]
     pub fn close(&self) {
-        self.fail(self.connection().parts().generation, DirtyReason::Closed);
+        self.fail(self.life().generation(), DirtyReason::Closed);
     }
 
-    /// Looks at the slow signs. Err when the lane is not Active any more.
+    /// Looks at the slow signs. Err when the lane is not Active.
     ///
     /// # Errors
-    /// What ended its last connection, with shard, lane and generation.
+    /// What ended its last connection, with shard, lane and generation; `LaneDown` for one that was never connected.
     #[cold]
     pub fn check(&self) -> Result<()> {
-        self.check_connection(&self.connection())
+        match self.connection() {
+            Some(connection) => self.check_connection(&connection),
+            None => {
+                let message = format!("lane {} to shard {} is not connected yet", self.lane, self.shard);
+                Err(Error::new(Status::LaneDown, message).at_shard(self.shard))
+            }
+        }
     }
 
     /// The same for a connection that a request went out on: Err also when the lane has another one by now.
@@ -160,15 +199,34 @@ impl<F: Fabric> ClientLane<F> {
     /// Somebody looks for a slot and finds this lane down: if that is a reason to connect anew, it is known now.
     #[cold]
     pub(super) fn want(&self) {
+        if !self.is_fresh() {
+            self.need();
+        }
+    }
+
+    /// It is to be connected, whether it ever was or not.
+    #[cold]
+    pub(crate) fn need(&self) {
         if !self.wanted.load(Ordering::Relaxed) && !self.wanted.swap(true, Ordering::Relaxed) {
             self.bell.ring();
         }
     }
 
-    /// Whether somebody has looked for a slot since it went down.
+    /// Whether somebody has looked for a slot since it went down, or needs it for the first time.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Whether connecting it for the first time has just failed: requests do not wait for the next attempt.
+    pub(super) fn is_cooling(&self) -> bool {
+        self.cooling.load(Ordering::Relaxed) > now().0
+    }
+
+    /// Whether requests may wait for it: it is connected, or somebody sees to that.
+    #[must_use]
+    pub fn has_hope(&self, policy: &RebuildPolicy) -> bool {
+        self.life().has_hope(policy) || (self.is_fresh() && self.is_wanted())
     }
 
     /// What its life wants; a begun attempt is marked as such.
@@ -179,17 +237,24 @@ impl<F: Fabric> ClientLane<F> {
 
     /// The attempt is over without success. False: it was already.
     pub fn attempt_failed(&self, generation: u32) -> bool {
-        lock(&self.life).attempt_failed(generation)
+        let first = lock(&self.life).attempt_failed(generation);
+        if first && self.is_fresh() {
+            self.cooling.store(now().after(COOLDOWN).0, Ordering::Relaxed);
+            self.wanted.store(false, Ordering::Relaxed);
+        }
+        first
     }
 
     /// The peer is another process.
     pub fn peer_is_back(&self, policy: &RebuildPolicy) {
         lock(&self.life).peer_is_back(policy);
+        self.cooling.store(0, Ordering::Relaxed);
     }
 
     /// The peer's process is heard of again.
     pub fn peer_is_heard(&self, policy: &RebuildPolicy) {
         lock(&self.life).peer_is_heard(policy);
+        self.cooling.store(0, Ordering::Relaxed);
     }
 
     /// Takes a new connection into use. False: the attempt was given up meanwhile.
@@ -199,7 +264,8 @@ impl<F: Fabric> ClientLane<F> {
         if !life.connected(generation) {
             return false;
         }
-        *lock(&self.current) = Arc::new(connection);
+        *lock(&self.current) = Some(Arc::new(connection));
+        self.fresh.store(false, Ordering::Relaxed);
         self.wanted.store(false, Ordering::Relaxed);
         // Release: pairs with the Acquire in `active`.
         self.active.store(generation, Ordering::Release);

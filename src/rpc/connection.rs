@@ -84,6 +84,14 @@ pub struct ClientLaneParts<F: Fabric> {
     pub rows: Option<RegionAddress>,
 }
 
+impl<F: Fabric> ClientLaneParts<F> {
+    /// Bytes of registered memory on this side: the lane's part of what was made with it.
+    pub(crate) fn bytes(&self) -> u64 {
+        let all = self.responses.bytes() + self.staging.as_ref().map_or(0, Region::bytes);
+        (all / self.here.geometry.lanes.max(1) as usize) as u64
+    }
+}
+
 /// The server's rows, as a connection maps them.
 #[derive(Clone, Copy, Debug)]
 pub struct MappedRows {

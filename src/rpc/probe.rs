@@ -4,6 +4,7 @@ use super::channel::Channel;
 use super::slot::Held;
 use crate::fabric::Fabric;
 use crate::lane::DirtyReason;
+use crate::sync::Ordering;
 use crate::wire::{Op, RequestHeader, Word};
 
 /// A probe under way: it holds a slot.
@@ -19,6 +20,18 @@ impl<F: Fabric, R> Channel<F, R> {
     #[must_use]
     pub fn probe_lane(&self, lane: u32) -> Option<Probe> {
         let index = (0..self.slots.len()).find(|index| self.slots[*index].lane == lane)?;
+        // Before it takes a slot, so that who finds none knows of it.
+        // Acquire and Release: neither what comes before nor what comes after passes it.
+        self.probes.fetch_add(1, Ordering::AcqRel);
+        let probe = self.send_probe(lane, index);
+        if probe.is_none() {
+            // Release: the slot is free by then.
+            self.probes.fetch_add(1, Ordering::Release);
+        }
+        probe
+    }
+
+    fn send_probe(&self, lane: u32, index: usize) -> Option<Probe> {
         let held = self.try_take(index)?;
         let header = RequestHeader {
             op: Op::Probe as u8,
@@ -34,7 +47,7 @@ impl<F: Fabric, R> Channel<F, R> {
             inline: [0; 3],
             commit: Word::ZERO,
         };
-        let generation = self.slots[index].generation.load(crate::sync::Ordering::Relaxed);
+        let generation = self.slots[index].generation.load(Ordering::Relaxed);
         // SAFETY: the slot is held, and there is no payload.
         if unsafe { self.send(held, header, core::ptr::null()) }.is_err() {
             self.release(held);
@@ -50,7 +63,7 @@ impl<F: Fabric, R> Channel<F, R> {
         let answered = unsafe { self.is_answered(probe.held, 0) };
         let over = answered || self.check(probe.held).is_err();
         if over {
-            self.release(probe.held);
+            self.end_probe(probe);
         }
         over
     }
@@ -60,7 +73,13 @@ impl<F: Fabric, R> Channel<F, R> {
         if let Some(lane) = self.lanes().get(probe.lane as usize) {
             lane.fail(probe.generation, DirtyReason::ProbeTimeout);
         }
+        self.end_probe(probe);
+    }
+
+    fn end_probe(&self, probe: &Probe) {
         self.release(probe.held);
+        // Release: as above.
+        self.probes.fetch_add(1, Ordering::Release);
     }
 
     /// Gives a probe up without a verdict: its lane cannot be used again before the answer, so it ends too.

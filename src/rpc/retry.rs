@@ -58,14 +58,15 @@ impl<F: Fabric, R> Channel<F, R> {
         let home = self.lane_of(slot).active();
         let once = header.flags & flags::ONCE != 0 && !mutated::<F>(Mutant::WitnessIgnored);
         let borrowed = if home != 0 && home != slot.generation.load(Ordering::Relaxed) {
-            if once && self.lane_of(slot).connection().parts().witness != before.0.parts().witness {
+            let present = self.lane_of(slot).connection();
+            if once && present.is_none_or(|present| present.parts().witness != before.0.parts().witness) {
                 return FORGOTTEN;
             }
             None
         } else {
             match self.acquire() {
                 Ok(other) => Some(other),
-                Err(AcquireError::NoSlot | AcquireError::Down(_)) => return Resend::NotNow,
+                Err(AcquireError::NoSlot | AcquireError::Soon | AcquireError::Down(_)) => return Resend::NotNow,
             }
         };
         if own.via != held.index {
@@ -129,7 +130,7 @@ impl<F: Fabric, R> Channel<F, R> {
     #[cold]
     #[must_use]
     pub fn has_hope(&self, policy: &crate::lane::RebuildPolicy) -> bool {
-        self.lanes.iter().any(|lane| lane.life().has_hope(policy))
+        self.lanes.iter().any(|lane| lane.has_hope(policy))
     }
 
     /// Gives back the other slot that a request was sent over.

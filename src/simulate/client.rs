@@ -407,17 +407,20 @@ impl Client {
         let region = self.fabric.allocate(KEYS_MAX as usize * ROW_BYTES, Access::ALL).ok()?;
         for lane in ps.channels().iter().flat_map(Channel::lanes) {
             // One that is down gets it when it is rebuilt.
-            let _ = lane.connection().parts().qp.expose(&region, Duration::ZERO);
+            let _ = lane.connection().map(|connection| connection.parts().qp.expose(&region, Duration::ZERO));
         }
         lock(&self.buffers).push(region.clone());
         Some(region)
     }
 
-    /// Lanes that carry requests, and all.
+    /// Lanes that carry requests, and all that were ever connected.
     pub(super) fn lanes(&self) -> (usize, usize) {
         let Some(ps) = self.ps() else { return (0, 0) };
         let lanes = || ps.channels().iter().flat_map(Channel::lanes);
-        (lanes().filter(|lane| lane.state() == LaneState::Active).count(), lanes().count())
+        (
+            lanes().filter(|lane| lane.state() == LaneState::Active).count(),
+            lanes().filter(|lane| !lane.is_fresh()).count(),
+        )
     }
 }
 
@@ -454,6 +457,7 @@ fn options(common: &Common, incarnation: Incarnation) -> PsClientOptions {
         get_flags: flags::DIRECT | flags::COPY_ALLOWED,
         put_read: false,
         pace: PacePolicy { spins: 0, yields: 0, sleep: Duration::from_micros(50) },
+        growth: Duration::ZERO,
         wait_timeout: common.wait_timeout,
         default_dim: DIM as u32,
         retry: settings.request_retry == RequestRetry::ExactlyOnce,

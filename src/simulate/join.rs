@@ -36,7 +36,6 @@ pub(super) fn answer_in(bytes: &[u8], settings: &Settings, incarnation: Incarnat
 #[derive(Debug)]
 pub(super) struct Care {
     mender: Mender<Sim>,
-    enabled: bool,
     push: bool,
     board: Letters,
 }
@@ -64,7 +63,6 @@ impl Care {
     pub(super) fn new(settings: &Settings, incarnation: Incarnation, shards: Vec<ShardMend<Sim>>) -> Care {
         Care {
             mender: Mender::new(settings, incarnation, shards),
-            enabled: settings.lane_rebuild_enabled || settings.lane_probe_idle_ms > 0,
             push: settings.health_push,
             board: Letters::default(),
         }
@@ -104,9 +102,7 @@ impl Care {
 
     /// One step of the thread that looks after lanes. What is to be published, by shard.
     pub(super) fn step(&mut self, fabric: &Sim, ps: &PsClient<Sim>, buffers: &Buffers<Sim>) -> Vec<(u32, Vec<u8>)> {
-        if self.enabled {
-            self.mender.step(now(), fabric, &self.board, ps.channels(), buffers);
-        }
+        self.mender.step(now(), fabric, &self.board, ps.channels(), buffers);
         self.board.published.take()
     }
 

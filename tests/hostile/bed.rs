@@ -94,6 +94,7 @@ impl Bed {
             ("rdma-namespace", name.as_str()),
             ("rdma-control-plane-port", "0"),
             ("qps-per-client-per-shard", "3"),
+            ("qps-at-open", "3"),
             ("slots-per-qp", "4"),
             ("rdma-rc-request-slot-bytes", "8192"),
             ("rdma-rc-response-slot-bytes", "16384"),

@@ -35,6 +35,8 @@ pub fn options(shards: u32, changes: &[(&str, &str)]) -> Changes {
         ("rdma-rc-response-slot-bytes".into(), "65536".into()),
         ("qps-per-client-per-shard".into(), "3".into()),
         ("slots-per-qp".into(), "2".into()),
+        // Tests that are about lanes have them from the beginning.
+        ("qps-at-open".into(), "1024".into()),
         // Few cores: who finds nothing to do should let the others run.
         ("poll-spin-iterations".into(), "200".into()),
         ("rdma-rc-wait-spin-iterations".into(), "300".into()),

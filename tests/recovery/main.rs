@@ -7,6 +7,7 @@ mod broken;
 mod budget;
 mod chaos;
 mod child;
+mod growth;
 mod restarts;
 #[path = "../kills/rows.rs"]
 #[allow(dead_code)] // shared with tests/kills, which uses all of it

@@ -1,14 +1,15 @@
 //! What a process has registered, by the device's own count: run alone, for the count is of all processes.
 
 use crate::processes::{child, given};
-use crate::support::{Changes, Deployment, devices, settings};
-use reclane::engine::Client;
+use crate::support::{Changes, Deployment, devices, settings, table};
+use reclane::engine::{Client, Request, Rows, Token};
 use reclane::options::Side;
 use std::process::Command;
 
 const SHARDS: u32 = 4;
 const LANES: usize = 16;
 const SLOT: usize = 65536;
+const DIM: usize = 16;
 /// What one lane needs at one end: a slot for each direction, each with a header and an odd number of lines.
 const LANE_BYTES: usize = 2 * (SLOT + 256);
 
@@ -35,6 +36,29 @@ fn holds(found: (usize, usize), lanes: usize, registrations: usize, spare_percen
     assert!(found.0 <= registrations, "{found:?}");
 }
 
+/// A client that has many requests under way at one of four shards has lanes to that one.
+fn grows_with_the_lanes_in_use(changes: &Changes) {
+    let mut changes = changes.clone();
+    changes.push(("qps-at-open".to_owned(), "0".to_owned()));
+    let client = Client::open(&settings(&changes, Side::Client)).expect("a client");
+    let at_open = 2 * SHARDS as usize;
+    holds(registered(), at_open, 2, 0);
+    let table = table(&client, "lazy", DIM);
+    let keys: Vec<[u64; 1]> = (0..4096).filter(|key| client.shard_of(*key) == 2).take(LANES).map(|key| [key]).collect();
+    let rows = [0.5_f32; DIM];
+    let submit = |keys: &[u64; 1]| {
+        let rows = Rows::Flat { rows: rows.as_ptr(), count: DIM };
+        // SAFETY: keys and rows outlive the requests, which are finished below.
+        unsafe { client.submit(&Request::Put { table, keys, rows }) }.expect("a slot of a new lane")
+    };
+    let requests: Vec<Token> = keys.iter().map(submit).collect();
+    requests.into_iter().for_each(|request| client.finish(request, None).expect("executed"));
+    // Each time that a registration is full, a quarter of all is registered anew, or what is asked for.
+    let lanes = at_open - 2 + LANES;
+    assert_eq!(client.stats().active_lanes as usize, lanes);
+    holds(registered(), lanes, 10, 30);
+}
+
 #[test]
 fn lanes_of_all_shards_and_clients_share_few_registrations() {
     const SELF: &str = "memory::lanes_of_all_shards_and_clients_share_few_registrations";
@@ -57,6 +81,8 @@ fn lanes_of_all_shards_and_clients_share_few_registrations() {
 fn clients(changes: &Changes) {
     let open = || Client::open(&settings(changes, Side::Client)).expect("a client");
     let each = SHARDS as usize * LANES;
+    assert_eq!(registered(), (0, 0));
+    grows_with_the_lanes_in_use(changes);
     assert_eq!(registered(), (0, 0));
     let first = open();
     // One for what peers write, one for what is sent.

@@ -45,6 +45,8 @@ impl Deployment {
             ("fabric".into(), "verbs".into()),
             ("num-server-processes".into(), shards.to_string()),
             ("qps-per-client-per-shard".into(), "4".into()),
+            // Tests that are about lanes have them from the beginning.
+            ("qps-at-open".into(), "1024".into()),
             ("request-slot-bytes".into(), "65536".into()),
             ("response-slot-bytes".into(), "65536".into()),
         ];

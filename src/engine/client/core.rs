@@ -7,6 +7,7 @@ use super::open::{channels, join, ps_options, router};
 use super::reach::Buffers;
 use super::{ClientStats, LaneInfo};
 use crate::control::{ControlClient, HealthReport, Peer};
+use crate::engine::connect::lanes_at_open;
 use crate::engine::metrics::client::{ClientPage, ClientSource, Who};
 use crate::engine::metrics::{Keeper, Source, is_counting};
 use crate::error::{Error, Result, Status};
@@ -15,7 +16,7 @@ use crate::ids::{ShardId, TableTag};
 use crate::lane::{DirtyReason, LaneState};
 use crate::options::Settings;
 use crate::ps::client::{PsClient, Request, Token};
-use crate::rpc::{Bell, Channel};
+use crate::rpc::{Bell, Channel, ClientLane};
 use crate::sync::{Arc, AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use crate::thread::start;
 use crate::time::now;
@@ -35,7 +36,6 @@ pub(super) struct Core<F: Fabric> {
     /// The session and the thread that hears it; gone after shutdown.
     session: Mutex<Option<Session>>,
     client_id: u32,
-    lane_bytes: u64,
     numbers: Arc<ClientSource<F>>,
     /// Only where requests are counted; gone after shutdown.
     keeper: Mutex<Option<Keeper>>,
@@ -62,11 +62,19 @@ pub(in crate::engine) struct Shared<F: Fabric> {
     pub(super) fabric: F,
 }
 
+impl<F: Fabric> Shared<F> {
+    /// Bytes of registered memory for the connections that lanes have now, or had last.
+    pub(in crate::engine) fn lane_bytes(&self) -> u64 {
+        let lanes = self.ps.channels().iter().flat_map(Channel::lanes);
+        lanes.filter_map(ClientLane::connection).map(|connection| connection.parts().bytes()).sum()
+    }
+}
+
 #[derive(Debug)]
 struct Session {
     control: Arc<ControlClient>,
     events: JoinHandle<()>,
-    /// Only where lanes are rebuilt or probed.
+    /// Only where lanes are rebuilt, probed, or connected when they are needed.
     mender: Option<JoinHandle<()>>,
 }
 
@@ -75,7 +83,7 @@ impl<F: Fabric> Core<F> {
         let deadline = now().after(Duration::from_millis(settings.control_plane_timeout_ms));
         let (control, incarnation) = join(settings, deadline)?;
         let bell = Arc::new(Bell::default());
-        let (channels, shards, lane_bytes) = channels(&fabric, settings, &control, incarnation, &bell, deadline)?;
+        let (channels, shards) = channels(&fabric, settings, &control, incarnation, &bell, deadline)?;
         let client_id = match control.me() {
             Peer::Client(id) => id.0,
             Peer::Server(_) => return Err(Error::new(Status::Bug, "the control plane took this client for a server")),
@@ -107,10 +115,11 @@ impl<F: Fabric> Core<F> {
                 control.wake();
             }
         });
-        let numbers = Arc::new(page.of(Arc::clone(&shared), who, lane_bytes));
+        let numbers = Arc::new(page.of(Arc::clone(&shared), who));
         let (listener, heard, told) = (Arc::clone(&shared), Arc::clone(&control), Arc::clone(&numbers));
         let events = start("reclane-events", move || listen(&listener, &heard, &*told))?;
-        let needed = settings.lane_rebuild_enabled || settings.lane_probe_idle_ms > 0;
+        let grows = lanes_at_open(settings) < settings.qps_per_client_per_shard;
+        let needed = grows || settings.lane_rebuild_enabled || settings.lane_probe_idle_ms > 0;
         let mender = if needed {
             let (mended, board) = (Arc::clone(&shared), Arc::clone(&control));
             Some(start("reclane-mend", move || look_after(&mended, &board, mender))?)
@@ -125,7 +134,7 @@ impl<F: Fabric> Core<F> {
             shards = settings.num_shards,
             fabric = F::NAME
         );
-        let core = Core { shared, session, client_id, lane_bytes, numbers, keeper: Mutex::new(None) };
+        let core = Core { shared, session, client_id, numbers, keeper: Mutex::new(None) };
         if is_counting(settings) {
             *lock(&core.keeper) = Some(Keeper::start(settings, Arc::clone(&core.numbers) as Arc<dyn Source>)?);
         }
@@ -221,7 +230,8 @@ impl<F: Fabric> Core<F> {
         for lane in self.ps().channels().iter().flat_map(Channel::lanes) {
             // A shard that is gone, or goes meanwhile, does not keep the others from it.
             if lane.check().is_ok()
-                && let Err(error) = lane.connection().parts().qp.expose(&region, EXPOSE_TIMEOUT)
+                && let Some(connection) = lane.connection()
+                && let Err(error) = connection.parts().qp.expose(&region, EXPOSE_TIMEOUT)
                 && lane.check().is_ok()
             {
                 return Err(error.at_shard(lane.shard()));
@@ -238,7 +248,8 @@ impl<F: Fabric> Core<F> {
                 // First here as well.
                 lock(&shared.buffers).retain(|kept| kept.address() != region.address());
                 let lanes = shared.ps.channels().iter().flat_map(Channel::lanes);
-                lanes.for_each(|lane| lane.connection().parts().qp.unexpose(&region));
+                let connections = lanes.filter_map(ClientLane::connection);
+                connections.for_each(|connection| connection.parts().qp.unexpose(&region));
             }
         }
     }
@@ -251,8 +262,8 @@ impl<F: Fabric> Core<F> {
         };
         // The slow signs show in the state without waiting for a request to notice them.
         let _ = found.check();
-        let connection = found.connection();
-        let (parts, life) = (connection.parts(), found.life());
+        let (connection, life) = (found.connection(), found.life());
+        let parts = connection.as_ref().map(|connection| connection.parts());
         Ok(LaneInfo {
             shard,
             lane,
@@ -260,9 +271,9 @@ impl<F: Fabric> Core<F> {
             rebuildable: life.reason().is_none_or(crate::lane::DirtyReason::rebuildable),
             attempts: life.attempts(),
             reason: life.reason().map_or("", crate::lane::DirtyReason::name),
-            generation: parts.generation,
-            scheme: parts.scheme.name(),
-            queue_pair: parts.qp.number(),
+            generation: parts.map_or(0, |parts| parts.generation),
+            scheme: parts.map_or("", |parts| parts.scheme.name()),
+            queue_pair: parts.map_or(0, |parts| parts.qp.number()),
         })
     }
 
@@ -282,7 +293,11 @@ impl<F: Fabric> Core<F> {
         let Some(found) = channel.and_then(|channel| channel.lanes().get(lane as usize)) else {
             return Err(self.no_lane(shard, lane));
         };
-        found.fail(found.connection().parts().generation, DirtyReason::Completion(WcStatus::WrFlush));
+        let Some(connection) = found.connection() else {
+            let message = format!("lane {lane} to shard {shard} is not connected yet: no request has needed it");
+            return Err(Error::new(Status::WrongState, message).at_shard(shard));
+        };
+        found.fail(connection.parts().generation, DirtyReason::Completion(WcStatus::WrFlush));
         Ok(())
     }
 
@@ -309,7 +324,7 @@ impl<F: Fabric> Core<F> {
             active_lanes: lanes().filter(|lane| lane.state() == LaneState::Active).count() as u32,
             slots: channels.iter().map(Channel::slot_count).sum::<usize>() as u32,
             held_slots: self.ps().under_way() as u32,
-            lane_bytes: self.lane_bytes,
+            lane_bytes: self.shared.lane_bytes(),
         }
     }
 

@@ -9,7 +9,7 @@ use super::reach::{Buffers, Reach};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Fabric, Qp};
 use crate::ids::Incarnation;
-use crate::lane::{DirtyReason, LaneOffer, RebuildPolicy, Want};
+use crate::lane::{DirtyReason, LaneEnd, LaneOffer, RebuildPolicy, Want};
 use crate::options::{Settings, SharedReads};
 use crate::rpc::{Channel, ClientLaneParts, Connection, Placement, Probe, Scheme, Witness};
 use crate::sync::{Arc, lock};
@@ -106,6 +106,17 @@ impl<F: Fabric> ShardMend<F> {
             next_probe: Tick(0),
             probe_lane: 0,
         }
+    }
+
+    /// This side's offer for publication: of ends that are there. A shard that starts answers all of an offer or nothing.
+    fn offer<R>(&mut self, channel: &Channel<F, R>) -> Vec<u8> {
+        let attempts = &self.attempts;
+        let is_there = |end: &LaneEnd| {
+            let lane = channel.lanes().get(end.lane as usize);
+            attempts.contains_key(&end.lane) || lane.is_some_and(|lane| lane.active() == end.generation)
+        };
+        self.own.ends.retain(is_there);
+        self.own.encode()
     }
 }
 
@@ -223,14 +234,17 @@ impl<F: Fabric> Mender<F> {
     ) -> Option<Tick> {
         let mut begun = Vec::new();
         let mut next: Option<Tick> = None;
+        if !self.policy.enabled {
+            channel.keep_spare();
+        }
         let later = |next: &mut Option<Tick>, when: Tick| *next = Some(next.map_or(when, |known| known.min(when)));
         for lane in channel.lanes() {
             if sweeping {
                 // An idle lane's queue pair may have gone to ERR unseen. The state says what came of the look.
                 let _ = lane.check();
             }
-            let wanted = lane.is_wanted();
-            if lane.active() != 0 || !(wanted || self.settings.lane_rebuild_sweep_ms > 0) {
+            let looked_after = self.settings.lane_rebuild_sweep_ms > 0 && !lane.is_fresh();
+            if lane.active() != 0 || !(lane.is_wanted() || looked_after) {
                 continue;
             }
             let held = self.shards[index as usize].held.filter(|until| *until > at);
@@ -259,7 +273,7 @@ impl<F: Fabric> Mender<F> {
             }
         }
         if !begun.is_empty() {
-            if let Err(error) = self.offer(at, index, fabric, board, buffers, &begun) {
+            if let Err(error) = self.offer(at, index, channel, fabric, board, buffers, &begun) {
                 for (lane, generation, _) in &begun {
                     give_up(channel, *lane, *generation, "offer", &error);
                     self.shards[index as usize].attempts.remove(lane);
@@ -271,10 +285,12 @@ impl<F: Fabric> Mender<F> {
     }
 
     /// Makes this side's end of lanes in fresh memory, and publishes it.
-    fn offer(
+    #[allow(clippy::too_many_arguments)] // as above
+    fn offer<R>(
         &mut self,
         at: Tick,
         index: u32,
+        channel: &Channel<F, R>,
         fabric: &F,
         board: &impl Board,
         buffers: &Buffers<F>,
@@ -291,9 +307,10 @@ impl<F: Fabric> Mender<F> {
         })?;
         for (place, (_, generation, _)) in begun.iter().enumerate() {
             if let Some(described) = end.describe(place, *generation, 0) {
-                match shard.own.ends.iter_mut().find(|known| known.lane == described.lane) {
-                    Some(known) => *known = described,
-                    None => shard.own.ends.push(described),
+                // In the order of their lanes, as an offer must be.
+                match shard.own.ends.binary_search_by_key(&described.lane, |known| known.lane) {
+                    Ok(known) => shard.own.ends[known] = described,
+                    Err(next) => shard.own.ends.insert(next, described),
                 }
             }
         }
@@ -304,7 +321,7 @@ impl<F: Fabric> Mender<F> {
             let stage = Stage::Offered { qp, slots: slots.clone(), staging: staging.clone(), here, reach };
             shard.attempts.insert(lane, Attempt { generation, began: at, deadline: *deadline, stage });
         }
-        board.publish(index, shard.own.encode())
+        board.publish(index, shard.offer(channel))
     }
 
     /// Moves attempts on: reads answers, connects, looks for probes, ends those whose time is over.
@@ -354,7 +371,7 @@ impl<F: Fabric> Mender<F> {
         }
         shard.attempts.retain(|_, attempt| !matches!(attempt.stage, Stage::Over));
         let publish_due = core::mem::take(&mut shard.publish_due);
-        if publish_due && let Err(error) = board.publish(index, shard.own.encode()) {
+        if publish_due && let Err(error) = board.publish(index, shard.offer(channel)) {
             // The lanes work without: the shard gives up only what it never heard of again.
             crate::event!(
                 crate::observe::Level::WARN,
@@ -374,6 +391,14 @@ impl<F: Fabric> Mender<F> {
         let scheme = Scheme::from_code(answer.scheme);
         let me = self.incarnation;
         let shard = &mut self.shards[index as usize];
+        if !self.policy.enabled && answer.incarnation != shard.server {
+            let message = format!("shard {index} is another process now, and rdma-lane-rebuild-enabled is off");
+            let error = Error::new(Status::ShardUnreachable, message);
+            for (lane, attempt) in core::mem::take(&mut shard.attempts) {
+                give_up(channel, lane, attempt.generation, "answer", &error);
+            }
+            return;
+        }
         let mut met = false;
         for (lane, attempt) in &mut shard.attempts {
             let Some(end) = answer.answer_to(me, *lane, attempt.generation) else { continue };
@@ -443,7 +468,7 @@ impl<F: Fabric> Mender<F> {
                 give_up(channel, *number, attempt.generation, "probe", &error);
                 continue;
             }
-            let life = lane.life();
+            let (life, is_first) = (lane.life(), lane.is_fresh());
             match reach.take_into_use(lane, *connection, buffers, attempt.deadline) {
                 Ok(true) => {}
                 Ok(false) => continue,
@@ -452,17 +477,28 @@ impl<F: Fabric> Mender<F> {
                     continue;
                 }
             }
-            crate::event!(
-                crate::observe::Level::INFO,
-                crate::observe::events::LANE_RECOVERED,
-                shard = index,
-                lane = *number,
-                generation = attempt.generation,
-                attempts = life.attempts(),
-                reason = life.reason().map_or("none", DirtyReason::name),
-                down_ms = now().since_ns(life.dirty_since()) / 1_000_000,
-                side = "client"
-            );
+            if is_first {
+                crate::event!(
+                    crate::observe::Level::DEBUG,
+                    crate::observe::events::LANE_CONNECTED,
+                    shard = index,
+                    lane = *number,
+                    generation = attempt.generation,
+                    side = "client"
+                );
+            } else {
+                crate::event!(
+                    crate::observe::Level::INFO,
+                    crate::observe::events::LANE_RECOVERED,
+                    shard = index,
+                    lane = *number,
+                    generation = attempt.generation,
+                    attempts = life.attempts(),
+                    reason = life.reason().map_or("none", DirtyReason::name),
+                    down_ms = now().since_ns(life.dirty_since()) / 1_000_000,
+                    side = "client"
+                );
+            }
             channel.move_idle_slots(*number);
             if let Some(end) = shard.own.ends.iter_mut().find(|end| end.lane == *number) {
                 end.answers = echo;

@@ -2,7 +2,9 @@
 //! for nobody, so that real threads and simulated worlds take the same.
 
 use super::mend::ShardMend;
-use crate::engine::connect::{Completions, End, EndOf, FIRST_GENERATION, blank_offer, placement, scheme};
+use crate::engine::connect::{
+    Completions, End, EndOf, FIRST_GENERATION, blank_offer, lanes_at_open, placement, scheme,
+};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Fabric, Qp};
 use crate::ids::Incarnation;
@@ -35,8 +37,7 @@ impl<F: Fabric> Offered<F> {
     /// Makes this side's end, and the offer of it.
     pub(crate) fn make(fabric: &F, settings: &Settings, incarnation: Incarnation) -> Result<Offered<F>> {
         let asked = scheme(fabric, settings)?;
-        let lanes: Vec<(u32, u32)> =
-            (0..settings.qps_per_client_per_shard).map(|lane| (lane, FIRST_GENERATION)).collect();
+        let lanes: Vec<(u32, u32)> = (0..lanes_at_open(settings)).map(|lane| (lane, FIRST_GENERATION)).collect();
         let (send, recv) = (fabric.create_cq(settings.cq_depth)?, fabric.create_cq(settings.cq_depth)?);
         let end = End::make(fabric, settings, EndOf::Client, &lanes, &[], |_| Completions {
             send: Arc::clone(&send),
@@ -53,12 +54,7 @@ impl<F: Fabric> Offered<F> {
         self.own.encode()
     }
 
-    /// Bytes registered for it.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.end.bytes()
-    }
-
-    /// Connects every lane to the shard's end of it.
+    /// Connects every lane of the offer to the shard's end of it.
     ///
     /// # Errors
     /// `DeploymentMismatch` when the answer cannot be this offer's; what connecting fails with.
@@ -105,7 +101,8 @@ impl<F: Fabric> Offered<F> {
             end.answers = answer.answer_to(incarnation, end.lane, end.generation).map_or(0, |theirs| theirs.generation);
         }
         let echo = own.encode();
-        let channel = Channel::new(shard, settings.integrity == Integrity::Crc32c, parts, bell)?;
+        let checksum = settings.integrity == Integrity::Crc32c;
+        let channel = Channel::new(shard, checksum, settings.qps_per_client_per_shard, parts, bell)?;
         Ok(Met { channel, mend: ShardMend::new(own, cqs, answer.incarnation), echo })
     }
 }

@@ -1,6 +1,6 @@
 //! From settings to connected channels.
 
-use super::super::connect::{EndOf, decode_offer, expect};
+use super::super::connect::{EndOf, decode_offer, expect, lanes_at_open};
 use super::super::{fresh_incarnation, host_name, identity};
 use super::mend::{ShardMend, policy};
 use super::offered::Offered;
@@ -21,6 +21,10 @@ use core::time::Duration;
 /// How long to wait before asking again for an answer that was meant for an earlier process of our number.
 const ASK_AGAIN: Duration = Duration::from_millis(5);
 
+/// How long submitting may wait for a lane that is connected for the first time, before it answers `NoSlot`: tens of times
+/// what that takes on a busy host.
+const GROWTH: Duration = Duration::from_millis(250);
+
 pub(super) fn router(settings: &Settings) -> Router {
     Router::new(settings.hash_method, settings.num_shards)
 }
@@ -39,6 +43,7 @@ pub(super) fn ps_options(settings: &Settings, incarnation: Incarnation) -> PsCli
             yields: if settings.wait_sleep_us == 0 { u32::MAX } else { settings.wait_yield_iterations },
             sleep: Duration::from_micros(u64::from(settings.wait_sleep_us)),
         },
+        growth: GROWTH,
         wait_timeout: Duration::from_millis(settings.wait_timeout_ms),
         default_dim: settings.value_size / 4,
         retry: settings.request_retry == RequestRetry::ExactlyOnce,
@@ -80,7 +85,7 @@ pub(super) fn join(settings: &Settings, deadline: Tick) -> Result<(ControlClient
 }
 
 /// Channels to all shards, and what it takes to rebuild their lanes.
-pub(super) type Connected<F> = (Vec<Channel<F, Record>>, Vec<ShardMend<F>>, u64);
+pub(super) type Connected<F> = (Vec<Channel<F, Record>>, Vec<ShardMend<F>>);
 
 /// Offers lanes to every shard, then connects each to the shard's answer, and echoes what was answered.
 pub(super) fn channels<F: Fabric>(
@@ -92,23 +97,22 @@ pub(super) fn channels<F: Fabric>(
     deadline: Tick,
 ) -> Result<Connected<F>> {
     let mut made = Vec::new();
-    expect(fabric, settings, EndOf::Client, settings.num_shards);
+    expect(fabric, settings, EndOf::Client, settings.num_shards, lanes_at_open(settings));
     for shard in 0..settings.num_shards {
         let offered = Offered::make(fabric, settings, incarnation)?;
         control.publish_lanes(Peer::Server(ShardId(shard)), offered.encode())?;
         made.push(offered);
     }
-    let (mut channels, mut shards, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let (mut channels, mut shards) = (Vec::new(), Vec::new());
     for (shard, offered) in (0..).zip(made) {
         let named = |error: Box<Error>| error.at_shard(shard).in_layer(Layer::Node);
         let answer = answer_of(control, settings, shard, incarnation, deadline).map_err(named)?;
-        bytes += offered.bytes();
         let met = offered.connect(fabric, shard, settings, &answer, bell, deadline).map_err(named)?;
         control.publish_lanes(Peer::Server(ShardId(shard)), met.echo)?;
         channels.push(met.channel);
         shards.push(met.mend);
     }
-    Ok((channels, shards, bytes))
+    Ok((channels, shards))
 }
 
 /// The shard's answer to this incarnation's offer.

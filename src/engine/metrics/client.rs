@@ -16,9 +16,15 @@ use crate::rpc::Channel;
 use crate::sync::{Arc, Ordering, lock};
 use crate::time::unix_us;
 
-const STATES: [LaneState; 5] =
-    [LaneState::Connecting, LaneState::Active, LaneState::Dirty, LaneState::Rebuilding, LaneState::Dead];
-const STATE_NAMES: [&str; 5] = ["connecting", "active", "dirty", "rebuilding", "dead"];
+const STATES: [LaneState; 6] = [
+    LaneState::Unconnected,
+    LaneState::Connecting,
+    LaneState::Active,
+    LaneState::Dirty,
+    LaneState::Rebuilding,
+    LaneState::Dead,
+];
+const STATE_NAMES: [&str; STATES.len()] = ["unconnected", "connecting", "active", "dirty", "rebuilding", "dead"];
 
 /// Gauges of one shard.
 #[derive(Debug)]
@@ -26,7 +32,7 @@ struct ShardCells {
     uses: Cell,
     slots: Cell,
     held: Cell,
-    lanes: [Cell; 5],
+    lanes: [Cell; STATES.len()],
     rebuilds: Cell,
     health: Cell,
 }
@@ -96,8 +102,8 @@ impl ClientPage {
     }
 
     /// Of a client that is there.
-    pub(in crate::engine) fn of<F: Fabric>(self, shared: Arc<Shared<F>>, who: Who, lane_bytes: u64) -> ClientSource<F> {
-        ClientSource { shared, page: self.page, cells: self.cells, who, lane_bytes }
+    pub(in crate::engine) fn of<F: Fabric>(self, shared: Arc<Shared<F>>, who: Who) -> ClientSource<F> {
+        ClientSource { shared, page: self.page, cells: self.cells, who }
     }
 }
 
@@ -169,7 +175,6 @@ pub(in crate::engine) struct ClientSource<F: Fabric> {
     page: Arc<Page>,
     cells: Cells,
     who: Who,
-    lane_bytes: u64,
 }
 
 impl<F: Fabric> ClientSource<F> {
@@ -178,7 +183,7 @@ impl<F: Fabric> ClientSource<F> {
         set(page, cells.uses, channel.use_count());
         set(page, cells.slots, channel.slot_count() as u64);
         set(page, cells.held, channel.held_count() as u64);
-        let (mut lanes, mut attempts) = ([0_u64; 5], 0);
+        let (mut lanes, mut attempts) = ([0_u64; STATES.len()], 0);
         for lane in channel.lanes() {
             let life = lane.life();
             attempts += u64::from(life.attempts());
@@ -203,7 +208,7 @@ impl<F: Fabric> Source for ClientSource<F> {
         set(page, cells.info, 1);
         set(page, cells.plane_up, u64::from(self.shared.plane_up.load(Ordering::Relaxed)));
         set_events(page, cells.events);
-        set(page, cells.lane_bytes, self.lane_bytes);
+        set(page, cells.lane_bytes, self.shared.lane_bytes());
         set(page, cells.buffers, lock(&self.shared.buffers).len() as u64);
         let (batches, most) = self.shared.ps.batch_load();
         set(page, cells.batches, batches as u64);

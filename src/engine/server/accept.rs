@@ -127,6 +127,18 @@ fn report<F: Fabric>(shared: &Shared<F>, guest: &Guest<F>, response: &Response) 
         return;
     }
     for (lane, generation, own) in &response.connected {
+        if *own == 1 {
+            crate::event!(
+                crate::observe::Level::DEBUG,
+                crate::observe::events::LANE_CONNECTED,
+                shard,
+                client,
+                lane,
+                generation,
+                side = "server"
+            );
+            continue;
+        }
         crate::event!(
             crate::observe::Level::INFO,
             crate::observe::events::LANE_RECOVERED,

@@ -8,7 +8,7 @@ use crate::engine::connect::{Completions, End, EndOf, blank_offer, geometry, pla
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Fabric, Qp, Region};
 use crate::ids::{ClientId, Incarnation};
-use crate::lane::{GuestStep, LaneEnd, LaneOffer};
+use crate::lane::{GuestLane, GuestStep, LaneEnd, LaneOffer};
 use crate::options::Settings;
 use crate::rpc::{Placement, Scheme, ServerLane, ServerLaneParts, Window};
 use crate::sync::Arc;
@@ -67,9 +67,12 @@ pub(crate) fn respond<F: Fabric>(
             GuestStep::Connect { own } => wanted.push((end, own)),
         }
     }
-    if lanes.admitted && !host.settings.lane_rebuild_enabled {
-        response.skipped = wanted.iter().map(|(end, _)| (end.lane, end.generation)).collect();
-        return Ok(response);
+    if !host.settings.lane_rebuild_enabled {
+        // A lane that the client has never used is not rebuilt, but connected at last.
+        let used = |lane: &u32| lanes.known.get(lane).is_some_and(GuestLane::is_confirmed);
+        let (again, first) = wanted.into_iter().partition::<Vec<_>, _>(|(end, _)| used(&end.lane));
+        response.skipped = again.iter().map(|(end, _)| (end.lane, end.generation)).collect();
+        wanted = first;
     }
     if wanted.is_empty() {
         return Ok(response);

@@ -88,6 +88,7 @@ fn let_in(settings: &Settings, fabrics: (&Verbs, &Verbs), mailbox: &Mailbox<Verb
         get_flags: flags::COPY_ALLOWED,
         put_read: true,
         pace: PacePolicy { spins: 100, yields: u32::MAX, sleep: Duration::ZERO },
+        growth: Duration::ZERO,
         wait_timeout: Duration::from_secs(300),
         default_dim: u32::try_from(DIM).expect("small"),
         retry: true,

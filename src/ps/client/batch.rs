@@ -337,7 +337,7 @@ impl<F: Fabric> PsClient<F> {
         let Part { shard, first, count, .. } = batch.parts[index];
         let held = match self.channels[shard as usize].acquire() {
             Ok(held) => held,
-            Err(AcquireError::NoSlot) => return false,
+            Err(AcquireError::NoSlot | AcquireError::Soon) => return false,
             // They may be back within this request's time.
             Err(AcquireError::Down(error)) if self.may_wait(&error) => {
                 batch.waits_for = Some(error);

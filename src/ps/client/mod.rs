@@ -8,6 +8,7 @@ mod all;
 mod batch;
 mod fill;
 mod heal;
+mod late;
 mod near;
 mod outcome;
 mod record;
@@ -51,6 +52,8 @@ pub struct PsClientOptions {
     pub put_read: bool,
     /// How waits spend their time.
     pub pace: PacePolicy,
+    /// How long submitting may wait for a lane that is being connected for the first time.
+    pub growth: Duration,
     /// How long a request may take.
     pub wait_timeout: Duration,
     /// f32 elements of a row of table 0.

@@ -4,11 +4,11 @@ use super::fill::{blank, place_keys, place_rows};
 use super::record::{Record, Stage};
 use super::request::{Borrowed, Source, name_of};
 use super::tally::fault;
-use super::words::{no_slot, not_in_place, refused, too_much};
+use super::words::{not_in_place, refused, too_much};
 use super::{Plan, PsClient, Token};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Fabric, Mutant, Region, mutated};
-use crate::rpc::{AcquireError, Channel, Held, Judgement, Turn};
+use crate::rpc::{Channel, Held, Judgement, Turn};
 use crate::time::now;
 use crate::wire::{INLINE_BYTES, InlineWords, Op, RequestHeader, ResponseHeader, RpcStatus, flags};
 use core::time::Duration;
@@ -37,22 +37,6 @@ impl<F: Fabric> PsClient<F> {
             Ok(held) => Ok(held),
             Err(error) => self.take_late(channel, error),
         }
-    }
-
-    #[cold]
-    fn take_late(&self, channel: &Channel<F, Record>, error: AcquireError) -> Result<Held> {
-        let acquired = match error {
-            AcquireError::NoSlot => {
-                self.count_fault(channel.shard(), fault::NO_SLOT);
-                self.help_batches();
-                channel.acquire()
-            }
-            down => Err(down),
-        };
-        acquired.map_err(|error| match error {
-            AcquireError::NoSlot => no_slot(channel),
-            AcquireError::Down(error) => error,
-        })
     }
 
     /// Sends, and says so to the record of a request that is `timed`; gives the slot back when that fails.

@@ -109,6 +109,7 @@ impl Deployment {
             ("num-server-processes".to_owned(), "2".to_owned()),
             ("recovery-preset".to_owned(), "resilient".to_owned()),
             ("qps-per-client-per-shard".to_owned(), "4".to_owned()),
+            ("qps-at-open".to_owned(), "4".to_owned()),
             ("slots-per-qp".to_owned(), "4".to_owned()),
             ("rdma-rc-request-slot-bytes".to_owned(), "4096".to_owned()),
             ("rdma-rc-response-slot-bytes".to_owned(), "4096".to_owned()),

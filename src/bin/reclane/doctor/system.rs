@@ -118,7 +118,7 @@ fn memory(tree: &Tree, needs: &Needs) -> Finding {
     }
     let finding = if least < needs.slot_bytes { Finding::error(check, what) } else { Finding::warning(check, what) };
     finding
-        .means("slots take memory before the first request: qps-per-client-per-shard * slots-per-qp * the slot bytes, for each peer")
+        .means("slots take memory, at the latest when clients use all of them: qps-per-client-per-shard * slots-per-qp * the slot bytes, for each peer")
         .mend("lower qps-per-client-per-shard, rdma-rc-request-slot-bytes or rdma-rc-response-slot-bytes, on both ends alike")
 }
 
