@@ -4,10 +4,13 @@
 #
 # On a machine with RDMA devices it runs on them (RECLANE_TEST_DEVICES names which; two active ones are taken
 # otherwise). On any other one it runs in guests with Soft-RoCE (scripts/verbs-vm.sh), once per kernel. The last line is
-# "N passed, N failed"; when nothing could run at all, that is a failure.
+# "N passed, N failed"; when no device could be had at all, that is a failure.
 #
 # usage: scripts/test-verbs.sh [--vm] [KERNEL...]     kernels 6.1 and 6.12, both without arguments
 #   --vm   in guests, whatever devices there are
+# RECLANE_TEST_ON has the options that every deployment of the tests gets: "fabric=verbs", with rdma-mode=ib where the
+# ports are InfiniBand; "fabric=verbs rdma-mode=rocev1" for ports that have RoCE v1 alone. RECLANE_TEST_PREFIX is an
+# installed reclane to take; one is installed otherwise.
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -33,7 +36,8 @@ done
 need_packages "${BUILD_PACKAGES[@]}"
 need_cargo
 # Without perftest the bench has no yardstick; everything else runs.
-try_packages perftest iproute2 rdma-core ibverbs-providers || true
+try_packages perftest iproute2 rdma-core ibverbs-providers ||
+    printf 'skipped: ib_write_lat and ib_write_bw beside the bench: perftest cannot be had\n'
 
 # tests_of KIND: builds a test program and prints its path.
 tests_of() {
@@ -49,13 +53,20 @@ step "building the tests"
 mkdir -p "$target"
 library_tests=$(tests_of --lib) || { printf '0 passed, 1 failed\n'; exit 1; }
 ps_tests=$(tests_of --test verbs) || { printf '0 passed, 1 failed\n'; exit 1; }
-if [ ! -f "$prefix/lib/libreclane.so" ]; then
+# Programs of whole deployments: on devices they are what they are on shared memory.
+whole=()
+for name in recovery checkpoint ranks; do
+    program=$(tests_of --test "$name") || { printf '0 passed, 1 failed\n'; exit 1; }
+    whole+=("$name=$program")
+done
+if [ -z "${RECLANE_TEST_PREFIX:-}" ] || [ ! -f "$prefix/lib/libreclane.so" ]; then
     step "installing the library to $prefix"
     scripts/install.sh "$prefix" >"$target/verbs-install.log" 2>&1 || { tail -n 40 "$target/verbs-install.log"; die "the library does not build"; }
 fi
 {
     cmake -S ctests -B "$ctests" -DCMAKE_PREFIX_PATH="$prefix" &&
-        cmake --build "$ctests" --parallel "$(nproc)" --target round_trips store_c store_cxx cycles
+        cmake --build "$ctests" --parallel "$(nproc)" --target \
+            round_trips store_c store_cxx cycles ranks errors events metrics processes
 } >"$target/verbs-ctests.log" 2>&1 || { tail -n 40 "$target/verbs-ctests.log"; die "the C tests do not build"; }
 {
     cmake -S examples -B "$examples" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$prefix" &&
@@ -72,8 +83,8 @@ active_devices() {
     [ ${#names[@]} -eq 1 ] && printf '%s\n' "${names[0]}" || printf '%s,%s\n' "${names[0]}" "${names[${#names[@]} - 1]}"
 }
 
-passed=0 failed=0
-steps=(bash scripts/lib/verbs-steps.sh "$library_tests" "$ps_tests" "$prefix" "$ctests" "$examples")
+passed=0 failed=0 had_devices=no
+steps=(bash scripts/lib/verbs-steps.sh "$library_tests" "$ps_tests" "$prefix" "$ctests" "$examples" "${whole[@]}")
 
 # count LOG STATUS: adds the sum of the steps' last line; steps that came to none failed.
 count() {
@@ -93,6 +104,7 @@ count() {
 run_steps() {
     local log=$1 status=0
     shift
+    had_devices=yes
     "$@" </dev/null | tee "$log" | grep -vE '^[0-9]+ passed, [0-9]+ failed$'
     status=${PIPESTATUS[0]}
     count "$log" "$status"
@@ -114,6 +126,8 @@ fi
 
 if [ "$in_guests" = auto ] && { [ -n "${RECLANE_TEST_DEVICES:-}" ] || RECLANE_TEST_DEVICES=$(active_devices); }; then
     export RECLANE_TEST_DEVICES
+    grep -qs InfiniBand "/sys/class/infiniband/${RECLANE_TEST_DEVICES%%,*}/ports/1/link_layer" &&
+        export RECLANE_TEST_ON=${RECLANE_TEST_ON:-fabric=verbs rdma-mode=ib}
     step "on this machine's devices $RECLANE_TEST_DEVICES"
     run_steps "$target/verbs-steps.log" "${steps[@]}"
 else
@@ -131,6 +145,10 @@ else
         fi
         run_steps "$target/verbs-steps-$kernel.log" scripts/verbs-vm.sh --kernel "$kernel" --seconds "$seconds_max" -- "${steps[@]}"
     done
+fi
+if [ "$had_devices" = no ]; then
+    fail "none of it ran on a device"
+    failed=$((failed + 1))
 fi
 printf '%s passed, %s failed\n' "$passed" "$failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -191,13 +191,13 @@ void ExactStore::break_a_lane() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (random_.below(habits_.break_lane_every) == 0) {
         const auto shard = static_cast<std::uint32_t>(random_.below(shards_));
-        const reclane::Result<void> broken =
+        reclane::Result<void> broken =
             client_.break_lane(shard, static_cast<std::uint32_t>(random_.below(habits_.lanes)));
         // A lane that no request has needed yet is not there to be broken.
         if (broken.status() == RECLANE_STATUS_WRONG_STATE) {
             return;
         }
-        must(broken, "breaking a lane");
+        must(std::move(broken), "breaking a lane");
         ++counts_.lanes_broken;
     }
 }

@@ -1829,7 +1829,7 @@ reclane_status reclane_client_break_lane(struct reclane_client *client,
  *
  * A client connects few of its lanes when it opens: those that the option async-depth needs, and one to spare. When all
  * slots of these are held, as many lanes more are connected as there are already, and the request that needed them waits
- * for that; some milliseconds, 250 at most, once for each time that a client needs more than ever before. Set
+ * for that; some milliseconds, 1 s at most, once for each time that a client needs more than ever before. Set
  * async-depth to the requests that the client keeps under way at one shard, or the option qps-at-open to 1024, and
  * reclane_client_open() connects them all, so that no submit call waits.
  *
@@ -1945,7 +1945,7 @@ reclane_status reclane_client_update_flat(struct reclane_client *client,
  *
  * RECLANE_STATUS_BUFFER_TOO_SMALL  rows_capacity is too small; nothing was sent
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+ * Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_get(struct reclane_client *client,
@@ -1965,7 +1965,7 @@ reclane_status reclane_client_submit_get(struct reclane_client *client,
  * error    may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+ * Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_get_in_place(struct reclane_client *client,
@@ -1987,7 +1987,7 @@ reclane_status reclane_client_submit_get_in_place(struct reclane_client *client,
  *
  * RECLANE_STATUS_BUFFER_TOO_SMALL  the rows do not fit behind offset_bytes; nothing was sent
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+ * Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_get_into(struct reclane_client *client,
@@ -2006,7 +2006,7 @@ reclane_status reclane_client_submit_get_into(struct reclane_client *client,
  * error    may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+ * Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_put(struct reclane_client *client,
@@ -2028,7 +2028,7 @@ reclane_status reclane_client_submit_put(struct reclane_client *client,
  *
  * RECLANE_STATUS_BUFFER_TOO_SMALL  the buffer ends before the last row; nothing was sent
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+ * Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_put_from(struct reclane_client *client,
@@ -2047,7 +2047,7 @@ reclane_status reclane_client_submit_put_from(struct reclane_client *client,
  * error    may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+ * Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_update(struct reclane_client *client,
@@ -2065,7 +2065,7 @@ reclane_status reclane_client_submit_update(struct reclane_client *client,
  * error    may be NULL; filled on failure only.
  *
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+ * Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_update_flat(struct reclane_client *client,
@@ -2087,7 +2087,7 @@ reclane_status reclane_client_submit_update_flat(struct reclane_client *client,
  *
  * RECLANE_STATUS_BUFFER_TOO_SMALL  the buffer ends before the last row; nothing was sent
  * RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
- * Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+ * Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
  */
 RECLANE_NODISCARD
 reclane_status reclane_client_submit_update_flat_from(struct reclane_client *client,

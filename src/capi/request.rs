@@ -19,7 +19,7 @@
 //!
 //! A client connects few of its lanes when it opens: those that the option async-depth needs, and one to spare. When all
 //! slots of these are held, as many lanes more are connected as there are already, and the request that needed them waits
-//! for that; some milliseconds, 250 at most, once for each time that a client needs more than ever before. Set
+//! for that; some milliseconds, 1 s at most, once for each time that a client needs more than ever before. Set
 //! async-depth to the requests that the client keeps under way at one shard, or the option qps-at-open to 1024, and
 //! reclane_client_open() connects them all, so that no submit call waits.
 //!
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn reclane_client_update_flat(
 ///
 /// RECLANE_STATUS_BUFFER_TOO_SMALL  rows_capacity is too small; nothing was sent
 /// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
-/// Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+/// Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn reclane_client_submit_get(
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn reclane_client_submit_get(
 /// error    may be NULL; filled on failure only.
 ///
 /// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
-/// Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+/// Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn reclane_client_submit_get_in_place(
@@ -310,7 +310,7 @@ pub unsafe extern "C" fn reclane_client_submit_get_in_place(
 ///
 /// RECLANE_STATUS_BUFFER_TOO_SMALL  the rows do not fit behind offset_bytes; nothing was sent
 /// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
-/// Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+/// Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn reclane_client_submit_get_into(
@@ -340,7 +340,7 @@ pub unsafe extern "C" fn reclane_client_submit_get_into(
 /// error    may be NULL; filled on failure only.
 ///
 /// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
-/// Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+/// Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn reclane_client_submit_put(
@@ -373,7 +373,7 @@ pub unsafe extern "C" fn reclane_client_submit_put(
 ///
 /// RECLANE_STATUS_BUFFER_TOO_SMALL  the buffer ends before the last row; nothing was sent
 /// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
-/// Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+/// Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn reclane_client_submit_put_from(
@@ -403,7 +403,7 @@ pub unsafe extern "C" fn reclane_client_submit_put_from(
 /// error    may be NULL; filled on failure only.
 ///
 /// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
-/// Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+/// Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn reclane_client_submit_update(
@@ -432,7 +432,7 @@ pub unsafe extern "C" fn reclane_client_submit_update(
 /// error    may be NULL; filled on failure only.
 ///
 /// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
-/// Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+/// Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn reclane_client_submit_update_flat(
@@ -465,7 +465,7 @@ pub unsafe extern "C" fn reclane_client_submit_update_flat(
 ///
 /// RECLANE_STATUS_BUFFER_TOO_SMALL  the buffer ends before the last row; nothing was sent
 /// RECLANE_STATUS_NO_SLOT  all slots to the shard are held, by this thread maybe; nothing was sent: release one first
-/// Threads: any.  Blocks: never; but up to 250 ms while a lane is connected for the first time.
+/// Threads: any.  Blocks: never; but up to 1 s while a lane is connected for the first time.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn reclane_client_submit_update_flat_from(

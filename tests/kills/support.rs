@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+#[path = "../common/fabric.rs"]
+mod fabric;
 #[path = "../common/process.rs"]
 #[allow(dead_code)] // shared: not every test uses all of it
 mod process;
@@ -17,6 +19,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn settings(side: Side, changes: &[(String, String)]) -> Settings {
     let mut options = Options::new();
+    // Clients on the other device than servers, where there are two.
+    fabric::set_given(&mut options, usize::from(side == Side::Client));
     for (name, value) in changes {
         options.set(name, value).expect("a valid option");
     }

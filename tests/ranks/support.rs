@@ -8,6 +8,8 @@ use std::time::Duration;
 
 #[path = "../common/directory.rs"]
 mod directory;
+#[path = "../common/fabric.rs"]
+mod fabric;
 #[path = "../common/process.rs"]
 #[allow(dead_code)] // shared: not every test uses all of it
 mod process;
@@ -32,6 +34,8 @@ pub fn options(ranks: u32) -> Changes {
 
 pub fn settings(changes: &[(String, String)]) -> Settings {
     let mut options = Options::new();
+    let rank = changes.iter().rev().find(|(name, _)| name == "shard-id");
+    fabric::set_given(&mut options, rank.and_then(|(_, rank)| rank.parse().ok()).unwrap_or(0));
     for (name, value) in changes {
         options.set(name, value).expect("a valid option");
     }

@@ -51,10 +51,11 @@ fn a_client_has_the_lanes_that_it_uses_and_their_memory() {
     let keys: Vec<[u64; 1]> = (0..100).filter(|key| client.shard_of(*key) == shard).take(16).map(|key| [key]).collect();
     let before = table.versions(&keys.concat(), &table.get(&client, &keys.concat()).expect("a GET"));
     let step = step();
-    let requests: Vec<Token> = keys
-        .iter()
-        .map(|key| submit(&client, table, key, &step).expect("a slot of a lane that is connected now"))
-        .collect();
+    let mut requests = Vec::new();
+    for key in &keys {
+        // The first attempt waits for its lane, but on a slow host.
+        until("a slot", || submit(&client, table, key, &step).map(|token| requests.push(token)), Result::is_ok);
+    }
     let full = submit(&client, table, &keys[0], &step).expect_err("there are 16 slots");
     assert_eq!((full.status, full.outcome), (Status::NoSlot, Outcome::NotExecuted));
     for request in requests {

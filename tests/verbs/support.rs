@@ -5,6 +5,8 @@ use reclane::options::{Options, Settings, Side};
 use reclane::sync::Arc;
 use reclane::sync::{AtomicU32, Ordering};
 
+#[path = "../common/fabric.rs"]
+mod fabric;
 #[path = "../common/training.rs"]
 #[allow(dead_code)] // shared: not every test uses all of it
 mod training;
@@ -19,10 +21,8 @@ pub fn devices() -> Vec<String> {
 
 /// Options of one side: the device is the side's.
 pub fn settings(changes: &Changes, side: Side) -> Settings {
-    let all = devices();
-    let device = if side == Side::Server { &all[0] } else { &all[all.len() - 1] };
     let mut options = Options::new();
-    options.set("rdma-device", device).expect("a device");
+    fabric::set_given(&mut options, if side == Side::Server { 0 } else { devices().len() - 1 });
     for (name, value) in changes {
         options.set(name, value).expect("a valid option");
     }

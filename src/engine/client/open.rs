@@ -21,9 +21,9 @@ use core::time::Duration;
 /// How long to wait before asking again for an answer that was meant for an earlier process of our number.
 const ASK_AGAIN: Duration = Duration::from_millis(5);
 
-/// How long submitting may wait for a lane that is connected for the first time, before it answers `NoSlot`: tens of times
+/// How long submitting may wait for a lane that is connected for the first time, before it answers `NoSlot`: many times
 /// what that takes on a busy host.
-const GROWTH: Duration = Duration::from_millis(250);
+const GROWTH: Duration = Duration::from_secs(1);
 
 pub(super) fn router(settings: &Settings) -> Router {
     Router::new(settings.hash_method, settings.num_shards)

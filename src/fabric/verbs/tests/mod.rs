@@ -1,6 +1,7 @@
 //! The contract on real devices, and what only they have.
 //!
 //! `RECLANE_TEST_DEVICES` names them, with commas between; with two, most connections go from one to the other.
+//! `RECLANE_TEST_ON` has options for all of them, as "rdma-mode=ib".
 
 use super::{Verbs, VerbsOptions};
 use crate::fabric::conformance::conformance_suite;
@@ -15,7 +16,13 @@ fn devices() -> Vec<String> {
 /// Options of one device: failures are noticed soon, and the order of bytes is taken for granted, as Soft-RoCE copies
 /// packets in order.
 fn options(device: &str) -> VerbsOptions {
-    let settings = Options::new().settings(Side::Both).expect("defaults");
+    let mut given = Options::new();
+    for (name, value) in
+        std::env::var("RECLANE_TEST_ON").unwrap_or_default().split_whitespace().filter_map(|pair| pair.split_once('='))
+    {
+        given.set(name, value).expect("a valid option");
+    }
+    let settings = given.settings(Side::Both).expect("valid options");
     VerbsOptions {
         device: device.to_owned(),
         ack_timeout: 16,
