@@ -135,7 +135,13 @@ fn a_client_that_gives_no_rows_holds_up_nobody() {
     let buffer = device.allocate(DIM * 4, Access::ALL).expect("a buffer");
     commit(&silent, &buffer, &[5]);
     // From here on its device drops whatever comes in.
-    silent.ps.channels()[0].lanes()[0].connection().parts().qp.modify(QpState::Err).expect("to ERR");
+    silent.ps.channels()[0].lanes()[0]
+        .connection()
+        .expect("connected at open")
+        .parts()
+        .qp
+        .modify(QpState::Err)
+        .expect("to ERR");
     let store = Arc::new(builtin_store(&settings).expect("a store"));
     let handler = Handler::new(store, 0, 300);
     let outlets = Outlets { gets: None, commands: None, hold: Arc::default() };
