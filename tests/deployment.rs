@@ -259,9 +259,16 @@ fn members_with_files_that_mean_the_same_meet_and_others_are_refused_with_both_d
     assert_eq!(refused.status, Status::DeploymentMismatch);
     assert!(refused.message.contains("deployment-file differs"), "{refused}");
     assert_eq!(refused.message.matches("configuration ").count(), 2, "{refused}");
+    assert!(refused.message.ends_with("'reclane deployment check FILE' shows the digests of one"), "{refused}");
     let without = [("deployment-id", "meeting"), ("max-keys-per-request", "500")];
     let refused = open(&port, &without).unwrap_err();
     assert!(refused.message.contains("deployment-file differs") && refused.message.contains("(absent)"), "{refused}");
+    let slots = [("deployment-file", path(&ours)), ("slots-per-qp", "2".to_owned())];
+    let refused = open(&port, &slots.each_ref().map(|(name, value)| (*name, value.as_str()))).unwrap_err();
+    for part in ["slots-per-qp differs: ", "started with '1'", "with '2'; give all members the same", "reclane options"]
+    {
+        assert!(refused.message.contains(part), "{part:?} is not in: {refused}");
+    }
 }
 
 #[test]
