@@ -6,11 +6,12 @@
 use super::arena::Arena;
 use super::choose::{Chosen, Wish, choose};
 use super::info::{Context, devices, gid_text, open_by_name};
+use super::locked;
 use super::qp::QpCore;
 use super::sys::{self, ibv_event_type, ibv_pd};
 use crate::error::{Error, Result, Status};
 use crate::fabric::WcStatus;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak, lock};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Weak, lock};
 use crate::thread::start;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
@@ -28,8 +29,6 @@ pub(super) struct Device {
     pub(super) pd: NonNull<ibv_pd>,
     /// What it can do at most.
     pub(super) limits: Limits,
-    /// Memory registered so far, for messages.
-    pub(super) registered_bytes: AtomicU64,
     /// It was said that a peer's packets have another size.
     pub(super) mtu_told: AtomicBool,
     /// Registrations that lanes share.
@@ -118,7 +117,6 @@ impl Device {
         let device = Device {
             pd,
             limits,
-            registered_bytes: AtomicU64::new(0),
             mtu_told: AtomicBool::new(false),
             arena: Arena::default(),
             thread: Mutex::new(None),
@@ -344,7 +342,8 @@ pub(super) fn exhausted(device: &Device, what: &str, error: &io::Error, cure: &s
     if limit {
         refused.status = Status::ResourceLimit;
     }
-    refused.message = format!("{}; {cure}", refused.message);
+    let limit = if error.raw_os_error() == Some(libc::ENOMEM) { locked::limit() } else { None };
+    refused.message = format!("{}; {cure}{}", refused.message, locked::suspicion(limit, locked::bytes()));
     refused
 }
 
