@@ -6,6 +6,7 @@ use super::{devices, options};
 use crate::error::Status;
 use crate::fabric::conformance::pair::{CONFIG, End, Pair, until};
 use crate::fabric::{Access, Fabric, PostError, Qp, QpConfig, QpState, WcStatus, WorkOp};
+use crate::observe::recent;
 use crate::options::RdmaMode;
 use crate::sync::Arc;
 use std::process::Command;
@@ -87,8 +88,24 @@ fn the_smaller_mtu_of_two_ports_is_taken() {
     if elsewhere("the_smaller_mtu_of_two_ports_is_taken", "mtu=3") {
         return;
     }
+    let kept = recent::keep();
     // The stand-in refuses a way with larger packets than its port has.
+    let pair = connected(|_| {});
+    pair.works();
+    let told: Vec<String> = recent::recent().into_iter().map(|event| event.text).collect();
+    let told = told.iter().filter(|text| text.contains("mtu_differs")).cloned().collect::<Vec<_>>();
+    // Each end's device says it once.
+    assert_eq!(told.len(), 2, "{told:?}");
+    for words in ["here_bytes=4096 peer_bytes=1024", "here_bytes=1024 peer_bytes=4096"] {
+        assert!(
+            told.iter().any(|text| text.starts_with("warn") && text.contains(words)),
+            "'{words}' is not in {told:?}"
+        );
+    }
     connected(|_| {}).works();
+    let again = recent::recent().iter().filter(|event| event.text.contains("mtu_differs")).count();
+    assert_eq!(again, 2, "it is said once");
+    drop((pair, kept));
     refused(&with(|options| options.path_mtu = 4096)[1], &["rdma-path-mtu=4096", "has an MTU of 1024 bytes"]);
 }
 
