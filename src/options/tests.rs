@@ -39,6 +39,17 @@ fn defaults_make_valid_settings_for_both_sides() {
 }
 
 #[test]
+fn a_client_opens_with_the_lanes_that_it_needs_and_one_to_spare() {
+    let at_open = |pairs: &[(&str, &str)]| with(pairs).settings(Side::Both).unwrap().lanes_at_open();
+    assert_eq!(at_open(&[]), 2);
+    assert_eq!(at_open(&[("async-depth", "8")]), 9);
+    assert_eq!(at_open(&[("async-depth", "9"), ("slots-per-qp", "4")]), 4);
+    assert_eq!(at_open(&[("async-depth", "16")]), 16);
+    assert_eq!(at_open(&[("qps-at-open", "5")]), 5);
+    assert_eq!(at_open(&[("qps-at-open", "1024")]), 16);
+}
+
+#[test]
 fn spellings_are_alike() {
     let spellings =
         ["rdma_rc_slots_per_qp", "rdma-rc-slots-per-qp", "slots-per-qp", "slots_per_qp", "rdma_slots-per_qp"];
