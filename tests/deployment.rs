@@ -50,7 +50,7 @@ fn examples() -> Vec<String> {
     let page = page();
     let blocks: Vec<String> =
         page.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect();
-    assert!(blocks.len() >= 3, "docs/deployment.md has lost its examples");
+    assert!(blocks.len() >= 5, "docs/deployment.md has lost its examples");
     blocks
 }
 
@@ -132,6 +132,22 @@ fn sources() -> String {
         joined.push_str(line);
     }
     joined
+}
+
+#[test]
+fn every_fabric_of_the_page_ends_in_running_programs() {
+    let page = page();
+    for heading in ["One host: shared memory", "InfiniBand", "RoCE v2", "RoCE v1", "Soft-RoCE, to try"] {
+        let (_, rest) = page.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no '## {heading}'"));
+        let section = rest.split("\n## ").next().unwrap();
+        let commands = section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+        let commands: Vec<&str> = commands.flat_map(str::lines).collect();
+        for start in
+            ["reclane deployment check ", "reclane_ps_server --deployment_file=", "reclane_ps_bench --deployment"]
+        {
+            assert!(commands.iter().any(|line| line.starts_with(start)), "## {heading} has no command {start}");
+        }
+    }
 }
 
 /// Cells of a row of a table.
