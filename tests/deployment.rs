@@ -50,7 +50,7 @@ fn examples() -> Vec<String> {
     let page = page();
     let blocks: Vec<String> =
         page.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect();
-    assert!(blocks.len() >= 3, "docs/deployment.md has lost its examples");
+    assert!(blocks.len() >= 5, "docs/deployment.md has lost its examples");
     blocks
 }
 
@@ -132,6 +132,22 @@ fn sources() -> String {
         joined.push_str(line);
     }
     joined
+}
+
+#[test]
+fn every_fabric_of_the_page_ends_in_running_programs() {
+    let page = page();
+    for heading in ["One host: shared memory", "InfiniBand", "RoCE v2", "RoCE v1", "Soft-RoCE, to try"] {
+        let (_, rest) = page.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no '## {heading}'"));
+        let section = rest.split("\n## ").next().unwrap();
+        let commands = section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+        let commands: Vec<&str> = commands.flat_map(str::lines).collect();
+        for start in
+            ["reclane deployment check ", "reclane_ps_server --deployment_file=", "reclane_ps_bench --deployment"]
+        {
+            assert!(commands.iter().any(|line| line.starts_with(start)), "## {heading} has no command {start}");
+        }
+    }
 }
 
 /// Cells of a row of a table.
@@ -259,9 +275,16 @@ fn members_with_files_that_mean_the_same_meet_and_others_are_refused_with_both_d
     assert_eq!(refused.status, Status::DeploymentMismatch);
     assert!(refused.message.contains("deployment-file differs"), "{refused}");
     assert_eq!(refused.message.matches("configuration ").count(), 2, "{refused}");
+    assert!(refused.message.ends_with("'reclane deployment check FILE' shows the digests of one"), "{refused}");
     let without = [("deployment-id", "meeting"), ("max-keys-per-request", "500")];
     let refused = open(&port, &without).unwrap_err();
     assert!(refused.message.contains("deployment-file differs") && refused.message.contains("(absent)"), "{refused}");
+    let slots = [("deployment-file", path(&ours)), ("slots-per-qp", "2".to_owned())];
+    let refused = open(&port, &slots.each_ref().map(|(name, value)| (*name, value.as_str()))).unwrap_err();
+    for part in ["slots-per-qp differs: ", "started with '1'", "with '2'; give all members the same", "reclane options"]
+    {
+        assert!(refused.message.contains(part), "{part:?} is not in: {refused}");
+    }
 }
 
 #[test]

@@ -164,7 +164,12 @@ fn a_sound_host_is_well_with_and_without_rdma() {
     report.says("mtu", "ok", "ep0 has 4200, so RDMA packets carry 4096 bytes", "");
     report.says("choice", "ok", "rxe0 port 1, rocev2, GID 1 RoCE v2 10.77.0.1", "");
     report.says("device file", "ok", "/dev/infiniband/uverbs0 of rxe0", "");
-    report.says("memlock", "ok", "no limit, needed 33566720 bytes (about 32 MiB)", "");
+    report.says(
+        "memlock",
+        "ok",
+        "no limit, needed 4206592 bytes (about 4 MiB) to open and 33566720 bytes (about 32 MiB) with",
+        "",
+    );
 }
 
 #[test]
@@ -304,12 +309,18 @@ fn an_adapter_without_its_driver_is_seen() {
 
 /// File, its content, options, then the finding: check, level, words of what was found, words of what mends it.
 const TROUBLES: &str = "\
-proc/self/limits | LOCKED 65536 | --fabric=verbs | memlock | error | limit 65536 bytes (64 KiB), needed 33566720 bytes | --memlock=33566720
+proc/self/limits | LOCKED 65536 | --fabric=verbs | memlock | error | limit 65536 bytes (64 KiB), needed 4206592 bytes (about 4 MiB) to open and 33566720 bytes | --memlock=33566720
+proc/self/limits | LOCKED 4206591 | --fabric=verbs | memlock | error | limit 4206591 bytes | --memlock=33566720
+proc/self/limits | LOCKED 4206592 | --fabric=verbs | memlock | warning | limit 4206592 bytes (about 4 MiB), needed 4206592 bytes (about 4 MiB) to open and 33566720 | --memlock=33566720
+proc/self/limits | LOCKED 33566719 | --fabric=verbs | memlock | warning | needed 4206592 bytes | --memlock=33566720
+proc/self/limits | LOCKED 33566719 | --fabric=verbs --qps-at-open=1024 | memlock | error | needed 33566720 bytes (about 32 MiB) to open | --memlock=33566720
 proc/self/limits | OPEN 70 | | open files | error | limit 70, needed about 72 | --nofile=72
 proc/self/limits | | | open files | warning | cannot be read | /proc/self/limits
-proc/meminfo | MemAvailable: 1000 kB | | memory | error | 1000 KiB available | qps-per-client
+proc/meminfo | MemAvailable: 1000 kB | | memory | error | 1000 KiB available; slots need about 2 MiB to open and about 16 MiB with all lanes | qps-per-client
+proc/meminfo | MemAvailable: 8192 kB | | memory | warning | 8 MiB available; slots need about 2 MiB to open and about 16 MiB with all lanes | qps-per-client
 sys/fs/cgroup/apps/ps/memory.max | 1048576 | | memory | error | control group at most 1 MiB | lower
-proc/meminfo | FREE 1 | --huge-pages=on | huge pages | error | 1 of 64 pages of 2 MiB are free | vm.nr_hugepages=72
+proc/meminfo | FREE 1 | --huge-pages=on | huge pages | error | 1 of 64 pages of 2 MiB are free; huge-pages=on; slots need 2 to open and 9 with all lanes | vm.nr_hugepages=72
+proc/meminfo | FREE 2 | --huge-pages=on | huge pages | warning | 2 of 64 pages of 2 MiB are free; huge-pages=on; slots need 2 to open and 9 | vm.nr_hugepages=71
 sys/kernel/mm/transparent_hugepage/enabled | always madvise [never] | | transparent huge pages | warning | enabled is never | echo madvise >
 proc/sys/vm/overcommit_memory | 2 | | overcommit | warning | is 2 | sysctl vm.overcommit_memory=0
 proc/sys/vm/max_map_count | 100 | | mappings | error | is 100 | sysctl vm.max_map_count=

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "../common/checked.hpp"
 #include "../common/clock.hpp"

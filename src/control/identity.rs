@@ -111,6 +111,12 @@ fn check_secret(ours: &Identity, theirs: &Identity, who: &str) -> Result<(), Ref
 }
 
 fn differs(reason: Reason, who: &str, name: &str, ours: &str, theirs: &str) -> Refusal {
-    let message = format!("{name} differs: this control plane was started with '{ours}', {who} with '{theirs}'");
+    let cure = if name == "deployment-file" {
+        "give all members files that mean the same, or none; 'reclane deployment check FILE' shows the digests of one"
+    } else {
+        "give all members the same; 'reclane options NAME' tells of an option whether it shapes the layout"
+    };
+    let message =
+        format!("{name} differs: this control plane was started with '{ours}', {who} with '{theirs}'; {cure}");
     Refusal::new(Status::DeploymentMismatch, reason, message)
 }

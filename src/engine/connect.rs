@@ -54,13 +54,6 @@ pub(crate) fn geometry(settings: &Settings) -> Geometry {
     }
 }
 
-/// Lanes to each shard that a client connects when it opens.
-pub(crate) fn lanes_at_open(settings: &Settings) -> u32 {
-    let all = settings.qps_per_client_per_shard;
-    let needed = settings.async_depth.div_ceil(settings.slots_per_qp.max(1)).saturating_add(1);
-    if settings.qps_at_open == 0 { needed } else { settings.qps_at_open }.min(all)
-}
-
 /// Tells the fabric of the memory that so many groups of so many lanes, each between a client and a shard, will take.
 pub(crate) fn expect<F: Fabric>(fabric: &F, settings: &Settings, side: EndOf, groups: u32, lanes: u32) {
     let (ours, theirs) = side.bytes(&Geometry { lanes, ..geometry(settings) });

@@ -22,6 +22,13 @@ impl Settings {
         text
     }
 
+    /// Lanes to each shard that a client connects when it opens.
+    #[must_use]
+    pub fn lanes_at_open(&self) -> u32 {
+        let needed = self.async_depth.div_ceil(self.slots_per_qp.max(1)).saturating_add(1);
+        if self.qps_at_open == 0 { needed } else { self.qps_at_open }.min(self.qps_per_client_per_shard)
+    }
+
     /// FNV-1a of [`Settings::layout`].
     #[must_use]
     pub fn digest(&self) -> u64 {

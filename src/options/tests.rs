@@ -38,6 +38,37 @@ fn defaults_make_valid_settings_for_both_sides() {
     }
 }
 
+/// What the first users of these options were tuned for: a change of one is a change of their deployments.
+#[test]
+fn defaults_of_queues_and_retries_stay() {
+    for (name, default) in [
+        ("cq-depth", "4096"),
+        ("max-send-wr", "1024"),
+        ("rdma-region-bytes", "134217728"),
+        ("rdma-ack-timeout", "14"),
+        ("rdma-retry-cnt", "7"),
+        ("rdma-rnr-retry", "7"),
+        ("rdma-rc-inline-bytes", "64"),
+    ] {
+        let spec = TABLE.iter().find(|spec| spec.name == name).unwrap_or_else(|| panic!("no option {name}"));
+        assert_eq!(spec.default, default, "{name}");
+    }
+    let settings = Options::new().settings(Side::Both).unwrap();
+    assert_eq!((settings.cq_depth, settings.max_send_wr, settings.region_bytes), (4096, 1024, 128 << 20));
+    assert_eq!((settings.ack_timeout, settings.retry_cnt, settings.rnr_retry, settings.inline_bytes), (14, 7, 7, 64));
+}
+
+#[test]
+fn a_client_opens_with_the_lanes_that_it_needs_and_one_to_spare() {
+    let at_open = |pairs: &[(&str, &str)]| with(pairs).settings(Side::Both).unwrap().lanes_at_open();
+    assert_eq!(at_open(&[]), 2);
+    assert_eq!(at_open(&[("async-depth", "8")]), 9);
+    assert_eq!(at_open(&[("async-depth", "9"), ("slots-per-qp", "4")]), 4);
+    assert_eq!(at_open(&[("async-depth", "16")]), 16);
+    assert_eq!(at_open(&[("qps-at-open", "5")]), 5);
+    assert_eq!(at_open(&[("qps-at-open", "1024")]), 16);
+}
+
 #[test]
 fn spellings_are_alike() {
     let spellings =

@@ -48,3 +48,27 @@ impl Scheme {
         self != Scheme::Single || Scheme::pick(capabilities) == Scheme::Single
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn promises(ordered_within_write: bool, ordered_writes: bool) -> Capabilities {
+        Capabilities { ordered_within_write, ordered_writes, load_store: false, max_inline: 64, max_sge: 4 }
+    }
+
+    #[test]
+    fn one_word_commits_only_where_both_orders_are_promised() {
+        for (within, between, scheme) in [
+            (true, true, Scheme::Single),
+            (true, false, Scheme::Crc),
+            (false, true, Scheme::Crc),
+            (false, false, Scheme::Crc),
+        ] {
+            let fabric = promises(within, between);
+            assert_eq!(Scheme::pick(&fabric), scheme, "{fabric:?}");
+            assert_eq!(Scheme::Single.fits(&fabric), scheme == Scheme::Single, "{fabric:?}");
+            assert!(Scheme::Crc.fits(&fabric) && Scheme::Imm.fits(&fabric), "{fabric:?}");
+        }
+    }
+}

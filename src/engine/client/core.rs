@@ -7,7 +7,6 @@ use super::open::{channels, join, ps_options, router};
 use super::reach::Buffers;
 use super::{ClientStats, LaneInfo};
 use crate::control::{ControlClient, HealthReport, Peer};
-use crate::engine::connect::lanes_at_open;
 use crate::engine::metrics::client::{ClientPage, ClientSource, Who};
 use crate::engine::metrics::{Keeper, Source, is_counting};
 use crate::error::{Error, Result, Status};
@@ -118,7 +117,7 @@ impl<F: Fabric> Core<F> {
         let numbers = Arc::new(page.of(Arc::clone(&shared), who));
         let (listener, heard, told) = (Arc::clone(&shared), Arc::clone(&control), Arc::clone(&numbers));
         let events = start("reclane-events", move || listen(&listener, &heard, &*told))?;
-        let grows = lanes_at_open(settings) < settings.qps_per_client_per_shard;
+        let grows = settings.lanes_at_open() < settings.qps_per_client_per_shard;
         let needed = grows || settings.lane_rebuild_enabled || settings.lane_probe_idle_ms > 0;
         let mender = if needed {
             let (mended, board) = (Arc::clone(&shared), Arc::clone(&control));

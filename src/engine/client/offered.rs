@@ -2,9 +2,7 @@
 //! for nobody, so that real threads and simulated worlds take the same.
 
 use super::mend::ShardMend;
-use crate::engine::connect::{
-    Completions, End, EndOf, FIRST_GENERATION, blank_offer, lanes_at_open, placement, scheme,
-};
+use crate::engine::connect::{Completions, End, EndOf, FIRST_GENERATION, blank_offer, placement, scheme};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Fabric, Qp};
 use crate::ids::Incarnation;
@@ -37,7 +35,7 @@ impl<F: Fabric> Offered<F> {
     /// Makes this side's end, and the offer of it.
     pub(crate) fn make(fabric: &F, settings: &Settings, incarnation: Incarnation) -> Result<Offered<F>> {
         let asked = scheme(fabric, settings)?;
-        let lanes: Vec<(u32, u32)> = (0..lanes_at_open(settings)).map(|lane| (lane, FIRST_GENERATION)).collect();
+        let lanes: Vec<(u32, u32)> = (0..settings.lanes_at_open()).map(|lane| (lane, FIRST_GENERATION)).collect();
         let (send, recv) = (fabric.create_cq(settings.cq_depth)?, fabric.create_cq(settings.cq_depth)?);
         let end = End::make(fabric, settings, EndOf::Client, &lanes, &[], |_| Completions {
             send: Arc::clone(&send),

@@ -1,6 +1,6 @@
 //! From settings to connected channels.
 
-use super::super::connect::{EndOf, decode_offer, expect, lanes_at_open};
+use super::super::connect::{EndOf, decode_offer, expect};
 use super::super::{fresh_incarnation, host_name, identity};
 use super::mend::{ShardMend, policy};
 use super::offered::Offered;
@@ -97,7 +97,7 @@ pub(super) fn channels<F: Fabric>(
     deadline: Tick,
 ) -> Result<Connected<F>> {
     let mut made = Vec::new();
-    expect(fabric, settings, EndOf::Client, settings.num_shards, lanes_at_open(settings));
+    expect(fabric, settings, EndOf::Client, settings.num_shards, settings.lanes_at_open());
     for shard in 0..settings.num_shards {
         let offered = Offered::make(fabric, settings, incarnation)?;
         control.publish_lanes(Peer::Server(ShardId(shard)), offered.encode())?;

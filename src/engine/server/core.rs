@@ -9,7 +9,7 @@ use super::queue::{Job, Queue};
 use super::registered::Registered;
 use super::watched::{Watch, Watched};
 use crate::control::{ControlClient, ControlPlane, Identity, Member, Role, Thresholds};
-use crate::engine::connect::{EndOf, expect, lanes_at_open};
+use crate::engine::connect::{EndOf, expect};
 use crate::engine::metrics::server::{ServerPage, ServerSource};
 use crate::engine::metrics::{Keeper, Source, is_counting};
 use crate::engine::state::HostState;
@@ -136,7 +136,7 @@ impl<F: Fabric> Core<F> {
         let incarnation = fresh_incarnation()?;
         let control = Arc::new(join(&settings, &identity, incarnation, deadline)?);
         // Clients connect at least these, whatever they use later.
-        expect(&fabric, &settings, EndOf::Server, settings.num_client_processes, lanes_at_open(&settings));
+        expect(&fabric, &settings, EndOf::Server, settings.num_client_processes, settings.lanes_at_open());
         let restored = restore(&settings, &control, &*store, state.as_deref())?;
         let guests = guests(&settings, restored.windows)?;
         let shown = store.as_builtin().and_then(|store| store.shared().cloned());

@@ -137,7 +137,7 @@ fn a_client_that_gives_no_rows_holds_up_nobody() {
     // From here on its device drops whatever comes in.
     silent.ps.channels()[0].lanes()[0]
         .connection()
-        .expect("a connection")
+        .expect("connected at open")
         .parts()
         .qp
         .modify(QpState::Err)

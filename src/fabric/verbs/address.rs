@@ -74,7 +74,7 @@ impl Address {
         };
         if self.link_layer != peer.link_layer {
             return Some(format!(
-                "the link layer is {} here and {} at the peer {}",
+                "the link layer is {} here and {} at the peer {}; name ports of one link layer with rdma-device and rdma-port",
                 link_layer_name(self.link_layer),
                 link_layer_name(peer.link_layer),
                 gid_text(peer.gid)
@@ -122,8 +122,16 @@ mod tests {
     #[test]
     fn what_cannot_talk_is_told() {
         let refusal = |peer: Address| address().refusal(&peer).unwrap_or_default();
-        assert!(refusal(Address { link_layer: 1, ..address() }).contains("Ethernet here and InfiniBand at the peer"));
-        assert!(refusal(Address { mode: 1, ..address() }).contains("RoCE v2 here and RoCE v1 at the peer"));
+        for (peer, words) in [
+            (
+                Address { link_layer: 1, ..address() },
+                ["Ethernet here and InfiniBand at the peer", "; name ports of one link layer with rdma-device and"],
+            ),
+            (Address { mode: 1, ..address() }, ["RoCE v2 here and RoCE v1 at the peer", "; set the same one on both"]),
+        ] {
+            let told = refusal(peer);
+            words.iter().for_each(|word| assert!(told.contains(word), "{word:?} is not in: {told}"));
+        }
         assert_eq!(address().refusal(&address()), None);
     }
 }

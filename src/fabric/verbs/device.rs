@@ -6,11 +6,12 @@
 use super::arena::Arena;
 use super::choose::{Chosen, Wish, choose};
 use super::info::{Context, devices, gid_text, open_by_name};
+use super::locked;
 use super::qp::QpCore;
 use super::sys::{self, ibv_event_type, ibv_pd};
 use crate::error::{Error, Result, Status};
 use crate::fabric::WcStatus;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak, lock};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Weak, lock};
 use crate::thread::start;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
@@ -28,8 +29,6 @@ pub(super) struct Device {
     pub(super) pd: NonNull<ibv_pd>,
     /// What it can do at most.
     pub(super) limits: Limits,
-    /// Memory registered so far, for messages.
-    pub(super) registered_bytes: AtomicU64,
     /// It was said that a peer's packets have another size.
     pub(super) mtu_told: AtomicBool,
     /// Registrations that lanes share.
@@ -118,7 +117,6 @@ impl Device {
         let device = Device {
             pd,
             limits,
-            registered_bytes: AtomicU64::new(0),
             mtu_told: AtomicBool::new(false),
             arena: Arena::default(),
             thread: Mutex::new(None),
@@ -264,11 +262,7 @@ fn dispatch(context: &Context, events: &Events, kind: u32, subject: Subject) {
     match subject {
         Subject::Qp(number) => {
             let qp = lock(&events.qps).get(&number).and_then(Weak::upgrade);
-            let (status, what) = match kind {
-                QP_ACCESS_ERR => (WcStatus::RemAccess, "the peer used memory that it may not"),
-                QP_REQ_ERR => (WcStatus::RemInvReq, "the peer sent what is no request"),
-                _ => (WcStatus::Fatal, "the queue pair failed"),
-            };
+            let (status, what) = of_qp(kind);
             if let Some(qp) = qp {
                 qp.break_off(status, format!("{name}: {what}"));
             }
@@ -281,22 +275,64 @@ fn dispatch(context: &Context, events: &Events, kind: u32, subject: Subject) {
         }
         Subject::Port(port) => {
             for qp in events.all().into_iter().filter(|qp| qp.path.port == port) {
-                let what = match kind {
-                    PORT_ERR => format!("port {port} of {name} went down"),
-                    LID_CHANGE if qp.path.is_ib => format!("port {port} of {name} got another LID"),
-                    GID_CHANGE if !qp.path.has_gid(context) => {
-                        format!("port {port} of {name} lost the address {}", gid_text(qp.path.gid))
-                    }
-                    _ => continue,
+                let concerns = match kind {
+                    LID_CHANGE => qp.path.is_ib,
+                    GID_CHANGE => !qp.path.has_gid(context),
+                    _ => true,
                 };
-                qp.break_off(WcStatus::WrFlush, what);
+                if concerns && let Some(what) = of_port(kind, port, name, qp.path.gid) {
+                    qp.break_off(WcStatus::WrFlush, what);
+                }
             }
         }
         Subject::Device => {
-            events.all().iter().for_each(|qp| qp.break_off(WcStatus::Fatal, format!("{name}: the device failed")));
+            events.all().iter().for_each(|qp| qp.break_off(WcStatus::Fatal, of_device(name)));
         }
         Subject::Nothing => {}
     }
+}
+
+/// What an event of a queue pair says, and what to do.
+fn of_qp(kind: u32) -> (WcStatus, &'static str) {
+    match kind {
+        QP_ACCESS_ERR => (
+            WcStatus::RemAccess,
+            "the peer used memory that it may not; see the log of the peer, and report it if it recurs",
+        ),
+        QP_REQ_ERR => (
+            WcStatus::RemInvReq,
+            "the peer sent what is no request; see that both ends have one version of this library, and report it if it \
+             recurs",
+        ),
+        _ => (WcStatus::Fatal, "the queue pair failed; see the kernel's log (dmesg) for what its driver says"),
+    }
+}
+
+/// The same of a port; None: nothing that ends a connection.
+fn of_port(kind: u32, port: u8, name: &str, gid: [u8; 16]) -> Option<String> {
+    Some(match kind {
+        PORT_ERR => {
+            format!(
+                "port {port} of {name} went down; see its cable and switch, and its network interface ('rdma link')"
+            )
+        }
+        LID_CHANGE => format!(
+            "port {port} of {name} got another LID; see the subnet manager's log for why; lanes come back by \
+             rdma-lane-rebuild-enabled, or when the client is opened again"
+        ),
+        GID_CHANGE => format!(
+            "port {port} of {name} lost the address {}; see that its network interface is up and has it ('ip addr')",
+            gid_text(gid)
+        ),
+        _ => return None,
+    })
+}
+
+fn of_device(name: &str) -> String {
+    format!(
+        "{name}: the device failed; see the kernel's log (dmesg) for what its driver says, and start this process again \
+         when the device is back"
+    )
 }
 
 /// An error of the status that a device's refusal deserves: what is used up, how much there is, what to do.
@@ -306,6 +342,29 @@ pub(super) fn exhausted(device: &Device, what: &str, error: &io::Error, cure: &s
     if limit {
         refused.status = Status::ResourceLimit;
     }
-    refused.message = format!("{}; {cure}", refused.message);
+    let limit = if error.raw_os_error() == Some(libc::ENOMEM) { locked::limit() } else { None };
+    refused.message = format!("{}; {cure}{}", refused.message, locked::suspicion(limit, locked::bytes()));
     refused
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_that_ends_connections_says_what_to_do() {
+        let port = |kind| of_port(kind, 1, "d0", [0xfe; 16]).unwrap_or_default();
+        for (told, words) in [
+            (port(PORT_ERR), ["port 1 of d0 went down", "see its cable and switch"]),
+            (port(LID_CHANGE), ["port 1 of d0 got another LID", "see the subnet manager's log"]),
+            (port(GID_CHANGE), ["port 1 of d0 lost the address fefe:", "see that its network interface is up"]),
+            (of_device("d0"), ["d0: the device failed", "see the kernel's log"]),
+            (of_qp(QP_ACCESS_ERR).1.to_owned(), ["memory that it may not", "see the log of the peer"]),
+            (of_qp(QP_REQ_ERR).1.to_owned(), ["what is no request", "one version of this library"]),
+            (of_qp(QP_FATAL).1.to_owned(), ["the queue pair failed", "see the kernel's log"]),
+        ] {
+            words.iter().for_each(|word| assert!(told.contains(word), "{word:?} is not in: {told}"));
+        }
+        assert_eq!(of_port(CQ_ERR, 1, "d0", [0; 16]), None);
+    }
 }

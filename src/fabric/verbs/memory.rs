@@ -2,12 +2,13 @@
 
 use super::arena::{Kind, Part};
 use super::device::Device;
+use super::locked;
 use super::sys::{code, ibv_mr};
 use crate::error::{Error, Result, Status};
 use crate::fabric::{Access, Region, RegionAddress};
 use crate::numa;
 use crate::options::HugePages;
-use crate::sync::{Arc, Ordering};
+use crate::sync::Arc;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use std::io;
@@ -83,14 +84,15 @@ impl VerbsRegion {
             Ok((mr, local_mr)) => {
                 // SAFETY: the registrations are alive.
                 let (lkey, rkey) = unsafe { ((*local_mr.unwrap_or(mr).as_ptr()).lkey, (*mr.as_ptr()).rkey) };
-                device.registered_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
                 let device = Arc::clone(device);
                 let registered =
                     Registered { base, bytes, mapped_bytes, iova, mr, local_mr, lkey, rkey, access, device };
+                locked::add(registered.locked_bytes());
                 Ok(VerbsRegion(Arc::new(Inner::Whole(registered))))
             }
             Err(error) => {
-                let refused = why_not_registered(device, bytes, &error);
+                let twice = iova != base.addr().get() as u64;
+                let refused = why_not_registered(device, bytes, twice, &error);
                 // SAFETY: mapped above, and nobody has it.
                 unsafe { libc::munmap(base.as_ptr().cast(), mapped_bytes) };
                 Err(refused)
@@ -105,14 +107,14 @@ impl VerbsRegion {
     pub(super) unsafe fn adopt(device: &Arc<Device>, base: NonNull<u8>, bytes: usize) -> Result<VerbsRegion> {
         let iova = base.addr().get() as u64;
         // Nothing is written there: pages of which nothing is there yet stay so, as far as the kernel can.
-        let mr =
-            register_as(device, base, bytes, 0, iova).map_err(|error| why_not_registered(device, bytes, &error))?;
+        let mr = register_as(device, base, bytes, 0, iova)
+            .map_err(|error| why_not_registered(device, bytes, false, &error))?;
         // SAFETY: the registration is alive.
         let (lkey, rkey) = unsafe { ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey) };
-        device.registered_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         let (access, device) = (Access::LOCAL, Arc::clone(device));
         let local_mr = None;
         let adopted = Registered { base, bytes, mapped_bytes: 0, iova, mr, local_mr, lkey, rkey, access, device };
+        locked::add(adopted.locked_bytes());
         Ok(VerbsRegion(Arc::new(Inner::Whole(adopted))))
     }
 
@@ -228,40 +230,33 @@ fn register_both(
     }
 }
 
-/// Memory that a process may pin, in bytes; None when there is no limit.
-fn memlock_limit() -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is ours.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } == 0;
-    (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+/// `twice`: a second registration of the same memory belongs to it.
+fn why_not_registered(device: &Device, bytes: usize, twice: bool, error: &io::Error) -> Box<Error> {
+    let new = bytes as u64 * if twice { 2 } else { 1 };
+    let sizes = (bytes, new, locked::bytes());
+    explain(device.name(), sizes, locked::limit(), (device.limits.mrs, device.limits.mr_bytes), error)
 }
 
-fn why_not_registered(device: &Device, bytes: usize, error: &io::Error) -> Box<Error> {
-    let had = device.registered_bytes.load(Ordering::Relaxed);
-    explain(device.name(), (bytes, had), memlock_limit(), (device.limits.mrs, device.limits.mr_bytes), error)
-}
-
-/// In words: which limit it was, how much there is, how much is needed, how to raise it.
+/// In words: which limit it was, how much there is, how much is needed, how to raise it. `new` is what is locked for
+/// these bytes, `had` what this process has locked before.
 fn explain(
     name: &str,
-    (bytes, had): (usize, u64),
+    (bytes, new, had): (usize, u64, u64),
     memlock: Option<u64>,
     (mrs, mr_bytes): (i32, u64),
     error: &io::Error,
 ) -> Box<Error> {
-    let needed = had + bytes as u64;
+    let needed = had + new;
     let what = format!("{name}: registering {bytes} bytes, with {had} registered before");
     let mut refused = Error::os(what, error);
     match (error.raw_os_error(), memlock) {
         (Some(libc::ENOMEM | libc::EPERM | libc::EAGAIN), Some(limit)) if needed > limit => {
             refused.status = Status::ResourceLimit;
             refused.message = format!(
-                "{}; the limit of locked memory is {limit} bytes and {needed} are needed: raise it with 'ulimit -l {}' or \
-                 'unlimited', in /etc/security/limits.conf (memlock), with LimitMEMLOCK=infinity for a systemd unit, or \
-                 --ulimit memlock=-1 for a container; or make slots smaller (rdma-rc-request-slot-bytes, \
-                 rdma-rc-response-slot-bytes) or fewer (qps-per-client-per-shard)",
+                "{}; the limit of locked memory is {limit} bytes and {needed} are needed: {}; or make slots smaller \
+                 (rdma-rc-request-slot-bytes, rdma-rc-response-slot-bytes) or fewer (qps-per-client-per-shard)",
                 refused.message,
-                needed.div_ceil(1024)
+                locked::cure(needed)
             );
         }
         (Some(libc::ENOMEM | libc::EINVAL | libc::ENOSPC), _) => {
@@ -277,9 +272,16 @@ fn explain(
     refused
 }
 
+impl Registered {
+    /// What the kernel counts for it: each registration pins the pages once more.
+    fn locked_bytes(&self) -> u64 {
+        self.bytes as u64 * if self.local_mr.is_some() { 2 } else { 1 }
+    }
+}
+
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.device.registered_bytes.fetch_sub(self.bytes as u64, Ordering::Relaxed);
+        locked::remove(self.locked_bytes());
         let give_back = |mr: NonNull<ibv_mr>| {
             // SAFETY: made by `register` and given back once.
             unsafe { (self.device.context.library.dereg_mr)(mr.as_ptr()) == 0 }
@@ -336,14 +338,14 @@ mod tests {
     #[test]
     fn a_refusal_names_the_limit_and_what_is_needed() {
         let no_memory = io::Error::from_raw_os_error(libc::ENOMEM);
-        let locked = explain("d", (8 << 20, 1 << 20), Some(8 << 20), (9, 9), &no_memory);
+        let locked = explain("d", (4 << 20, 8 << 20, 1 << 20), Some(8 << 20), (9, 9), &no_memory);
         assert_eq!(locked.status, Status::ResourceLimit);
         for word in ["limit of locked memory is 8388608", "9437184 are needed", "ulimit -l 9216", "LimitMEMLOCK"] {
             assert!(locked.message.contains(word), "{word}: {}", locked.message);
         }
-        let device = explain("d", (8 << 20, 0), None, (77, 4096), &no_memory);
+        let device = explain("d", (8 << 20, 8 << 20, 0), None, (77, 4096), &no_memory);
         assert!(device.message.contains("takes 77 regions of at most 4096 bytes"), "{}", device.message);
-        let other = explain("d", (1, 0), None, (1, 1), &io::Error::from_raw_os_error(libc::EIO));
+        let other = explain("d", (1, 1, 0), None, (1, 1), &io::Error::from_raw_os_error(libc::EIO));
         assert_eq!(other.status, Status::OsError);
     }
 }

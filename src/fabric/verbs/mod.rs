@@ -20,6 +20,7 @@ mod choose;
 mod cq;
 mod device;
 mod info;
+mod locked;
 mod memory;
 mod path;
 mod post;

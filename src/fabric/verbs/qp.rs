@@ -217,14 +217,29 @@ impl QpCore {
     }
 }
 
-/// What a status most likely means, for whoever reads the message.
+/// What a status most likely means, and what to do, for whoever reads the message.
 fn meaning(status: WcStatus) -> &'static str {
     match status {
-        WcStatus::RetryExc => " (the peer does not acknowledge: it is gone, or the way to it is cut)",
-        WcStatus::RnrRetryExc => " (the peer has no receive posted)",
-        WcStatus::RemAccess => " (the peer refuses: no such key, bounds or right)",
-        WcStatus::WrFlush => " (the connection ended before)",
-        _ => "",
+        WcStatus::RetryExc => {
+            " (the peer does not acknowledge: it is gone, or the way to it is cut; see that its process runs, and the \
+             cable, switch and route between)"
+        }
+        WcStatus::RnrRetryExc => {
+            " (the peer has no receive posted; see whether its process is stopped, or raise rdma-rnr-retry)"
+        }
+        WcStatus::RemAccess => {
+            " (the peer refuses: no such key, bounds or right; see whether its process started anew, and report it if it \
+             recurs)"
+        }
+        WcStatus::RemInvReq | WcStatus::RemOp | WcStatus::BadResp => {
+            " (the peer's device refuses the request, or answers what is none; see the kernel's log at both ends, and that \
+             both ends have one version of this library)"
+        }
+        WcStatus::LocLen | WcStatus::LocQpOp | WcStatus::LocProt | WcStatus::LocAccess => {
+            " (this device refuses its own work; see the kernel's log here, and report it)"
+        }
+        WcStatus::WrFlush => " (the connection ended before; see the first failure of this lane in the log)",
+        _ => " (the device or its driver failed; see the kernel's log here)",
     }
 }
 
@@ -510,5 +525,32 @@ impl Path {
     /// Whether an address is of InfiniBand.
     pub(super) fn kind(&self) -> GidKind {
         super::choose::kind_of(self.mode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failed_completion_says_what_to_do() {
+        for (status, words) in [
+            (WcStatus::RetryExc, ["does not acknowledge", "see that its process runs, and the cable"]),
+            (WcStatus::RnrRetryExc, ["no receive posted", "raise rdma-rnr-retry"]),
+            (WcStatus::RemAccess, ["no such key, bounds or right", "see whether its process started anew"]),
+            (WcStatus::RemInvReq, ["the peer's device refuses", "the kernel's log at both ends"]),
+            (WcStatus::RemOp, ["the peer's device refuses", "the kernel's log at both ends"]),
+            (WcStatus::BadResp, ["answers what is none", "the kernel's log at both ends"]),
+            (WcStatus::LocLen, ["refuses its own work", "report it"]),
+            (WcStatus::LocQpOp, ["refuses its own work", "report it"]),
+            (WcStatus::LocProt, ["refuses its own work", "report it"]),
+            (WcStatus::LocAccess, ["refuses its own work", "report it"]),
+            (WcStatus::WrFlush, ["the connection ended before", "see the first failure of this lane"]),
+            (WcStatus::Fatal, ["the device or its driver failed", "see the kernel's log"]),
+            (WcStatus(99), ["the device or its driver failed", "see the kernel's log"]),
+        ] {
+            let told = meaning(status);
+            words.iter().for_each(|word| assert!(told.contains(word), "{status:?}: {word:?} is not in: {told}"));
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::finding::Finding;
 use super::needs::{Needs, human};
+use super::system::LATER_LANES;
 use reclane::options::Settings;
 
 /// What a device has at most; 0 or less where it does not know.
@@ -43,7 +44,38 @@ pub fn check(_settings: &Settings) -> Vec<Finding> {
 /// The same, of limits that are known. Pure.
 pub fn judge(device: &str, limits: &Limits, settings: &Settings) -> Finding {
     let check = "device limits";
-    let needs = Needs::of(settings);
+    let (open, needs) = (Needs::at_open(settings), Needs::of(settings));
+    let faults = faults(limits, settings, &needs);
+    if faults.is_empty() {
+        let what = format!(
+            "{device}: {} queue pairs of at most {}, {} memory regions of at most {}, the largest {}",
+            needs.queue_pairs,
+            limits.queue_pairs,
+            needs.registrations,
+            limits.regions,
+            human(needs.largest_region_bytes)
+        );
+        return Finding::ok(check, what);
+    }
+    let words = |faults: &[Fault]| faults.iter().map(|(what, _)| what.as_str()).collect::<Vec<_>>().join("; ");
+    let options = faults.iter().map(|(_, option)| *option).collect::<Vec<_>>().join(", ");
+    let mend = format!("lower {options}; for queue pairs also num-client-processes, or spread shards over more hosts");
+    let found = format!("{device}: needed are {}", words(&faults));
+    let at_open = self::faults(limits, settings, &open);
+    if at_open.is_empty() {
+        return Finding::warning(check, format!("{found}, with all lanes; {} queue pairs to open", open.queue_pairs))
+            .means(LATER_LANES)
+            .mend(mend);
+    }
+    Finding::error(check, format!("{found}; to open {}", words(&at_open)))
+        .means("lanes cannot be made: opening fails, or clients beyond the limit are not let in")
+        .mend(mend)
+}
+
+/// What is needed beyond the limit, and the option that lowers it.
+type Fault = (String, &'static str);
+
+fn faults(limits: &Limits, settings: &Settings, needs: &Needs) -> Vec<Fault> {
     let queues = 2 * u64::from(settings.server_threads) * u64::from(settings.coroutines_per_thread);
     let queues = queues.max(2 * u64::from(settings.num_shards));
     let wanted = [
@@ -59,29 +91,14 @@ pub fn judge(device: &str, limits: &Limits, settings: &Settings) -> Finding {
         ),
     ];
     let short = wanted.iter().filter(|(_, needed, most, _)| *most > 0 && i128::from(*needed) > i128::from(*most));
-    let mut faults: Vec<(String, &str)> =
+    let mut faults: Vec<Fault> =
         short.map(|(what, needed, most, option)| (format!("{needed} {what} of at most {most}"), *option)).collect();
     let largest = needs.largest_region_bytes;
     if limits.region_bytes > 0 && largest > limits.region_bytes {
         let what = format!("a memory region of {largest} bytes, of at most {}", limits.region_bytes);
         faults.push((what, "rdma-region-bytes, or the slots' bytes"));
     }
-    if faults.is_empty() {
-        let what = format!(
-            "{device}: {} queue pairs of at most {}, {} memory regions of at most {}, the largest {}",
-            needs.queue_pairs,
-            limits.queue_pairs,
-            needs.registrations,
-            limits.regions,
-            human(largest)
-        );
-        return Finding::ok(check, what);
-    }
-    let found = faults.iter().map(|(what, _)| what.as_str()).collect::<Vec<_>>().join("; ");
-    let options = faults.iter().map(|(_, option)| *option).collect::<Vec<_>>().join(", ");
-    Finding::error(check, format!("{device}: needed are {found}"))
-        .means("lanes cannot be made: opening fails, or clients beyond the limit are not let in")
-        .mend(format!("lower {options}; for queue pairs also num-client-processes, or spread shards over more hosts"))
+    faults
 }
 
 #[cfg(test)]
@@ -126,11 +143,23 @@ mod tests {
             }
         };
         let clients = ("num-client-processes", "65536");
-        short(AMPLE, &[clients], &["1048576 queue pairs of at most 131072", "qps-per-client-per-shard"]);
+        let few = Limits { queue_pairs: 131_071, ..AMPLE };
+        let words = ["1048576 queue pairs of at most 131071", "to open 131072 queue", "qps-per-client-per-shard"];
+        short(few, &[clients], &words);
         short(Limits { work_requests: 512, ..AMPLE }, &[], &["1024 work requests", "max-send-wr"]);
         short(Limits { completions: 1000, ..AMPLE }, &[], &["4096 places", "cq-depth"]);
         short(Limits { completion_queues: 7, ..AMPLE }, &[("num-shards", "4")], &["8 completion queues"]);
         short(Limits { regions: 3, ..AMPLE }, &[], &["memory regions of at most 3", "rdma-region-bytes"]);
         short(Limits { region_bytes: 1 << 20, ..AMPLE }, &[], &["of at most 1048576", "rdma-region-bytes"]);
+    }
+    #[test]
+    fn what_suffices_to_open_and_not_for_all_lanes_is_a_warning_with_both_numbers() {
+        let clients = ("num-client-processes", "65536");
+        let finding = judged(AMPLE, &[clients]);
+        assert_eq!(finding.level, Level::Warning, "{finding:?}");
+        let words = "needed are 1048576 queue pairs of at most 131072, with all lanes; 131072 queue pairs to open";
+        assert!(finding.found.contains(words), "{finding:?}");
+        assert!(finding.meaning.contains("clients open") && finding.mend.contains("qps-per-client-per-shard"));
+        assert_eq!(judged(AMPLE, &[clients, ("qps-at-open", "1024")]).level, Level::Error);
     }
 }

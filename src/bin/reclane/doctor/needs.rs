@@ -34,10 +34,19 @@ const FILES_A_PEER: u64 = 8;
 const MAPPINGS_A_PEER: u64 = 8;
 
 impl Needs {
-    /// Computes.
+    /// With all lanes: what is needed in the end.
     pub fn of(settings: &Settings) -> Needs {
+        Needs::with_lanes(settings, settings.qps_per_client_per_shard)
+    }
+
+    /// With the lanes that clients connect when they open: with less, opening fails.
+    pub fn at_open(settings: &Settings) -> Needs {
+        Needs::with_lanes(settings, settings.lanes_at_open())
+    }
+
+    fn with_lanes(settings: &Settings, lanes: u32) -> Needs {
         let geometry = Geometry {
-            lanes: settings.qps_per_client_per_shard,
+            lanes,
             slots: settings.slots_per_qp,
             request_payload_bytes: settings.request_slot_bytes,
             response_payload_bytes: settings.response_slot_bytes,
@@ -53,7 +62,7 @@ impl Needs {
         Needs {
             slot_bytes,
             locked_bytes: if verbs { slot_bytes } else { 0 },
-            queue_pairs: peers.saturating_mul(settings.qps_per_client_per_shard.into()),
+            queue_pairs: peers.saturating_mul(lanes.into()),
             registrations: REGISTRATIONS_BASE + 2 * slot_bytes.div_ceil(settings.region_bytes.max(1)),
             largest_region_bytes: requests.max(responses).max(slot_bytes.min(settings.region_bytes)),
             files: FILES_BASE + FILES_A_PEER * peers,
@@ -94,6 +103,21 @@ mod tests {
         let verbs = needs(&[("fabric", "verbs")]);
         assert_eq!(verbs.locked_bytes, verbs.slot_bytes);
         assert!(verbs.slot_bytes >= 32 << 20 && verbs.slot_bytes < 34 << 20, "{verbs:?}");
+    }
+
+    #[test]
+    fn opening_takes_the_lanes_at_open_alone() {
+        let mut options = Options::new();
+        options.set("fabric", "verbs").unwrap();
+        let settings = options.settings(Side::Both).unwrap();
+        let (open, all) = (Needs::at_open(&settings), Needs::of(&settings));
+        assert_eq!((open.queue_pairs, all.queue_pairs), (2, 16));
+        assert_eq!((open.slot_bytes, all.slot_bytes), (4_206_592, 33_566_720));
+        assert_eq!(open.locked_bytes, open.slot_bytes);
+        assert_eq!((open.files, open.mappings, open.spinning), (all.files, all.mappings, all.spinning));
+        options.set("qps-at-open", "1024").unwrap();
+        let settings = options.settings(Side::Both).unwrap();
+        assert_eq!(Needs::at_open(&settings), Needs::of(&settings));
     }
 
     #[test]

@@ -7,10 +7,10 @@ use reclane::options::{FabricKind, HugePages, Settings};
 
 /// Everything about the host that files tell.
 pub fn check(tree: &Tree, settings: &Settings) -> Vec<Finding> {
-    let needs = Needs::of(settings);
+    let (open, needs) = (Needs::at_open(settings), Needs::of(settings));
     let verbs = settings.fabric == FabricKind::Verbs;
-    let mut findings = vec![memlock(tree, &needs, verbs), files(tree, &needs), memory(tree, &needs)];
-    findings.push(huge_pages(tree, settings, &needs));
+    let mut findings = vec![memlock(tree, &open, &needs, verbs), files(tree, &needs), memory(tree, &open, &needs)];
+    findings.push(huge_pages(tree, settings, &open, &needs));
     findings.extend(transparent(tree));
     findings.extend(overcommit(tree));
     findings.extend(mappings(tree, &needs));
@@ -42,7 +42,11 @@ fn may_lock_all(tree: &Tree) -> bool {
     effective.is_some_and(|bits| bits >> CAP_IPC_LOCK & 1 == 1)
 }
 
-fn memlock(tree: &Tree, needs: &Needs, verbs: bool) -> Finding {
+/// What it means when there is enough for the lanes that clients open with, and not for all.
+pub const LATER_LANES: &str =
+    "clients open, and lanes that requests need later cannot be connected: requests wait for those that there are";
+
+fn memlock(tree: &Tree, open: &Needs, needs: &Needs, verbs: bool) -> Finding {
     let check = "memlock";
     let Some((soft, hard)) = limit(tree, "Max locked memory") else {
         return unknown(check, "the limit of locked memory", "proc/self/limits");
@@ -53,7 +57,9 @@ fn memlock(tree: &Tree, needs: &Needs, verbs: bool) -> Finding {
     }
     let needed = needs.locked_bytes;
     let what = format!(
-        "{now}, needed {needed} bytes ({}) for slots, and the tables when rows are sent from them",
+        "{now}, needed {} bytes ({}) to open and {needed} bytes ({}) with all lanes, for slots, and the tables when rows are sent from them",
+        open.locked_bytes,
+        human(open.locked_bytes),
         human(needed)
     );
     if soft >= needed {
@@ -70,6 +76,9 @@ fn memlock(tree: &Tree, needs: &Needs, verbs: bool) -> Finding {
             "as root: prlimit --pid $$ --memlock={needed}; for good: '* - memlock unlimited' in /etc/security/limits.conf, LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 in a container"
         )
     };
+    if soft >= open.locked_bytes {
+        return Finding::warning(check, what).means(LATER_LANES).mend(mend);
+    }
     Finding::error(check, what).means("memory cannot be registered with the device: opening fails").mend(mend)
 }
 
@@ -103,7 +112,7 @@ pub fn meminfo(tree: &Tree, key: &str) -> Option<u64> {
     Some(if words.next() == Some("kB") { number.saturating_mul(1024) } else { number })
 }
 
-fn memory(tree: &Tree, needs: &Needs) -> Finding {
+fn memory(tree: &Tree, open: &Needs, needs: &Needs) -> Finding {
     let check = "memory";
     let Some(available) = meminfo(tree, "MemAvailable") else {
         return unknown(check, "the available memory", "proc/meminfo");
@@ -111,12 +120,16 @@ fn memory(tree: &Tree, needs: &Needs) -> Finding {
     let group = cgroup(tree, "memory.max").and_then(|text| text.parse::<u64>().ok());
     let least = group.map_or(available, |group| group.min(available));
     let bound = group.map_or(String::new(), |group| format!(", control group at most {}", human(group)));
-    let what =
-        format!("{} available{bound}; slots need {} and tables come on top", human(available), human(needs.slot_bytes));
+    let what = format!(
+        "{} available{bound}; slots need {} to open and {} with all lanes, and tables come on top",
+        human(available),
+        human(open.slot_bytes),
+        human(needs.slot_bytes)
+    );
     if least / 2 >= needs.slot_bytes {
         return Finding::ok(check, what);
     }
-    let finding = if least < needs.slot_bytes { Finding::error(check, what) } else { Finding::warning(check, what) };
+    let finding = if least < open.slot_bytes { Finding::error(check, what) } else { Finding::warning(check, what) };
     finding
         .means("slots take memory, at the latest when clients use all of them: qps-per-client-per-shard * slots-per-qp * the slot bytes, for each peer")
         .mend("lower qps-per-client-per-shard, rdma-rc-request-slot-bytes or rdma-rc-response-slot-bytes, on both ends alike")
@@ -133,7 +146,7 @@ fn cgroup(tree: &Tree, file: &str) -> Option<String> {
     tree.text(&format!("sys/fs/cgroup/{}/{file}", path.trim_matches('/')))
 }
 
-fn huge_pages(tree: &Tree, settings: &Settings, needs: &Needs) -> Finding {
+fn huge_pages(tree: &Tree, settings: &Settings, open: &Needs, needs: &Needs) -> Finding {
     let check = "huge pages";
     let size = meminfo(tree, "Hugepagesize").unwrap_or(2 << 20).max(1);
     let (total, free) = (meminfo(tree, "HugePages_Total").unwrap_or(0), meminfo(tree, "HugePages_Free").unwrap_or(0));
@@ -143,8 +156,12 @@ fn huge_pages(tree: &Tree, settings: &Settings, needs: &Needs) -> Finding {
         return Finding::ok(check, what);
     }
     let mend = format!("sysctl vm.nr_hugepages={}", total.saturating_add(needed - free));
-    let means = format!("slots need {needed} of them, and huge-pages=on takes no others: opening fails");
-    Finding::error(check, what).means(means).mend(mend)
+    let at_open = open.slot_bytes.div_ceil(size);
+    let what = format!("{what}; slots need {at_open} to open and {needed} with all lanes");
+    if free >= at_open {
+        return Finding::warning(check, what).means(LATER_LANES).mend(mend);
+    }
+    Finding::error(check, what).means("huge-pages=on takes no others: opening fails").mend(mend)
 }
 
 fn transparent(tree: &Tree) -> Option<Finding> {

@@ -1,11 +1,12 @@
 //! Faults and link layers that only a stand-in for libibverbs shows (ctests/stand_in): each in a process of its own, which
 //! is told of its fault by the environment.
 
-use super::super::{Verbs, VerbsOptions};
+use super::super::{Verbs, VerbsOptions, locked};
 use super::{devices, options};
 use crate::error::Status;
 use crate::fabric::conformance::pair::{CONFIG, End, Pair, until};
 use crate::fabric::{Access, Fabric, PostError, Qp, QpConfig, QpState, WcStatus, WorkOp};
+use crate::observe::recent;
 use crate::options::RdmaMode;
 use crate::sync::Arc;
 use std::process::Command;
@@ -48,6 +49,13 @@ fn connected(change: impl Fn(&mut VerbsOptions)) -> Pair<Verbs> {
     pair
 }
 
+/// This process has a limit of locked memory from here on, unless it may lock all that there is.
+fn limit_locked_memory() {
+    let limit = libc::rlimit { rlim_cur: 4 << 20, rlim_max: 4 << 20 };
+    // SAFETY: `limit` is ours. A higher limit than before is refused, and then there is one already.
+    let _ = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
+}
+
 fn refused(options: &VerbsOptions, words: &[&str]) {
     let error = Verbs::open(options).expect_err("it is not there");
     assert_eq!(error.status, Status::FabricUnavailable, "{error}");
@@ -80,8 +88,24 @@ fn the_smaller_mtu_of_two_ports_is_taken() {
     if elsewhere("the_smaller_mtu_of_two_ports_is_taken", "mtu=3") {
         return;
     }
+    let kept = recent::keep();
     // The stand-in refuses a way with larger packets than its port has.
+    let pair = connected(|_| {});
+    pair.works();
+    let told: Vec<String> = recent::recent().into_iter().map(|event| event.text).collect();
+    let told = told.iter().filter(|text| text.contains("mtu_differs")).cloned().collect::<Vec<_>>();
+    // Each end's device says it once.
+    assert_eq!(told.len(), 2, "{told:?}");
+    for words in ["here_bytes=4096 peer_bytes=1024", "here_bytes=1024 peer_bytes=4096"] {
+        assert!(
+            told.iter().any(|text| text.starts_with("warn") && text.contains(words)),
+            "'{words}' is not in {told:?}"
+        );
+    }
     connected(|_| {}).works();
+    let again = recent::recent().iter().filter(|event| event.text.contains("mtu_differs")).count();
+    assert_eq!(again, 2, "it is said once");
+    drop((pair, kept));
     refused(&with(|options| options.path_mtu = 4096)[1], &["rdma-path-mtu=4096", "has an MTU of 1024 bytes"]);
 }
 
@@ -90,7 +114,9 @@ fn queue_pairs_run_out_in_words() {
     if elsewhere("queue_pairs_run_out_in_words", "qps=3") {
         return;
     }
+    limit_locked_memory();
     let pair = ends(&with(|_| {}));
+    let _region = pair.a.fabric.allocate(8192, Access::ALL).expect("a region");
     let more = || pair.a.fabric.create_qp(&CONFIG, &[], &pair.a.cq, &pair.a.cq, None);
     let third = more().expect("the third");
     let error = more().expect_err("the fourth");
@@ -98,8 +124,30 @@ fn queue_pairs_run_out_in_words() {
     for word in ["the device has 3 queue pairs", "qps-per-client-per-shard"] {
         assert!(error.message.contains(word), "'{word}' is not in: {error}");
     }
+    // Who may lock all that there is has no limit to look at.
+    let expected = locked::limit().map(|limit| format!("it is {limit} bytes, and {} are registered", locked::bytes()));
+    assert!(locked::bytes() >= 8192);
+    match expected {
+        Some(words) => assert!(error.message.contains(&words), "'{words}' is not in: {error}"),
+        None => assert!(!error.message.contains("locked memory"), "{error}"),
+    }
     drop(third);
     more().expect("there is room again");
+}
+
+#[test]
+fn completion_queues_run_out_in_words() {
+    if elsewhere("completion_queues_run_out_in_words", "cqs=4") {
+        return;
+    }
+    limit_locked_memory();
+    let fabric = Verbs::open(&with(|_| {})[0]).expect("verbs opens");
+    let queues: Vec<_> = (0..8).map(|_| fabric.create_cq(64)).collect();
+    assert!(queues[0].is_ok(), "{queues:?}");
+    let error = queues.into_iter().find_map(Result::err).expect("there are not eight");
+    assert_eq!(error.status, Status::ResourceLimit, "{error}");
+    assert!(error.message.contains("use fewer lanes or poll threads"), "{error}");
+    assert_eq!(error.message.contains("or it is the limit of locked memory"), locked::limit().is_some(), "{error}");
 }
 
 #[test]
@@ -118,6 +166,23 @@ fn regions_run_out_in_words() {
     let lanes: Vec<_> = (0..100).map(|_| fabric.allocate_slots(4096, Access::REMOTE_WRITE).expect("a share")).collect();
     drop(fabric.allocate(4096, Access::ALL).expect("it was one registration"));
     drop(lanes);
+}
+
+#[test]
+fn what_is_locked_counts_for_the_process_and_twice_under_another_address() {
+    if elsewhere("what_is_locked_counts_for_the_process_and_twice_under_another_address", "mrs=3") {
+        return;
+    }
+    let [one, other] = with(|_| {}).map(|options| Verbs::open(&options).expect("verbs opens"));
+    let before = locked::bytes();
+    let first = one.allocate(4096, Access::ALL).expect("a region");
+    let second = other.allocate_at(8192, Access::ALL, Some(1 << 40)).expect("a region under a chosen address");
+    assert_eq!(locked::bytes() - before, 4096 + 2 * 8192);
+    let error = other.allocate_at(4096, Access::ALL, Some(1 << 41)).expect_err("no second registration is left");
+    let words = format!("registering 4096 bytes, with {} registered before", locked::bytes());
+    assert!(error.message.contains(&words), "'{words}' is not in: {error}");
+    drop((first, second));
+    assert_eq!(locked::bytes(), before);
 }
 
 #[test]
