@@ -122,11 +122,9 @@ impl<F: Fabric> Scanner<F> {
 
     /// Begins to scan a lane.
     pub fn add(&mut self, lane: Arc<ServerLane<F>>) {
-        if lane.parts().scheme == Scheme::Imm {
-            lane.replenish(lane.parts().geometry.slots);
-        }
-        self.lanes.push(lane);
+        self.lanes.push(Arc::clone(&lane));
         self.rebuild();
+        lane.begin_scan();
     }
 
     /// Drops every lane for which `keep` is false; returns how many.

@@ -51,6 +51,8 @@ pub struct ServerLane<F: Fabric> {
     pub(super) parts: ServerLaneParts<F>,
     pub(super) slots: Box<[SlotPlaces]>,
     failed: AtomicBool,
+    /// See [`ServerLane::is_scanned`].
+    scanned: AtomicBool,
     pub(super) signals: Signals,
     /// Requests and answers are plain stores and loads, and the last word says all: windows under `single`.
     is_plain: bool,
@@ -137,8 +139,26 @@ impl<F: Fabric> ServerLane<F> {
             parts,
             slots: slots.into_boxed_slice(),
             failed: AtomicBool::new(false),
+            scanned: AtomicBool::new(false),
             signals: Signals::default(),
         })
+    }
+
+    /// It is scanned from now on, and has receives for the client's immediates.
+    pub(super) fn begin_scan(&self) {
+        if self.parts.scheme == Scheme::Imm {
+            self.replenish(self.parts.geometry.slots);
+        }
+        // Release: pairs with the Acquire in `is_scanned`; receives come first.
+        self.scanned.store(true, Ordering::Release);
+    }
+
+    /// Whether a client may commit requests with an immediate: one that comes before there are receives is refused, as
+    /// often as the client's device tries, and one for a lane that nobody scans is lost.
+    #[must_use]
+    pub fn is_scanned(&self) -> bool {
+        // Acquire: as above.
+        self.scanned.load(Ordering::Acquire)
     }
 
     /// What it is made of.

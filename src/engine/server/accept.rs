@@ -19,6 +19,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection that the client has not taken by then is given up. Several times what its attempt may take.
 pub(super) const FORSAKEN_AFTER: Duration = Duration::from_secs(30);
 
+/// Between two looks whether lanes are scanned that were handed to a poll thread.
+const SCAN_LOOK: Duration = Duration::from_micros(200);
+
 /// Between two attempts to read the first offer of a client while the control plane does not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -90,11 +93,19 @@ fn handshake<F: Fabric>(shared: &Shared<F>, control: &ControlClient, guest: &Gue
         }
     };
     let mut lanes = lock(&guest.lanes);
+    let mut announced = Vec::new();
     let response = respond(&host, &mut lanes, &offer, (now(), deadline), completions, |lane| {
         let (thread, station) = shared.home(guest.client, lane.parts().lane);
+        if lane.parts().scheme == Scheme::Imm {
+            announced.push(Arc::clone(&lane));
+        }
         shared.mailboxes[thread].add(station, lane);
     })?;
     drop(lanes);
+    let waits = || !shared.closing.load(Ordering::Relaxed) && shared.guests.is_here(guest);
+    while !announced.iter().all(|lane| lane.is_scanned()) && now() < deadline && waits() {
+        pause(SCAN_LOOK);
+    }
     if let Some(answer) = &response.answer {
         control.publish_lanes(Peer::Client(guest.client), answer.encode())?;
     }
