@@ -525,8 +525,7 @@ int ibv_get_cq_event(struct ibv_comp_channel* channel, struct ibv_cq** cq, void*
     *cq = NULL, *owner = NULL;
     return read(channel->fd, &one, 1) == 1 ? 0 : -1;
 }
-void ibv_ack_cq_events(struct ibv_cq* cq, unsigned count) {
-}
+void ibv_ack_cq_events(struct ibv_cq* cq, unsigned count) {}
 
 struct ibv_qp* ibv_create_qp(struct ibv_pd* pd, struct ibv_qp_init_attr* a) {
     struct ibv_qp* made = NULL;
