@@ -14,6 +14,7 @@
     X(integrity, "checksum over requests and answers: off or crc32c")                                    \
     X(qps_per_client_per_shard, "lanes from one client to one shard")                                    \
     X(rdma_rc_qps_per_client_per_shard, "same as qps_per_client_per_shard")                              \
+    X(qps_at_open, "lanes to each shard that are connected when the client opens; 0: by async_depth")    \
     X(slots_per_qp, "slots per lane")                                                                    \
     X(rdma_rc_slots_per_qp, "same as slots_per_qp")                                                      \
     X(async_depth, "requests that one caller keeps under way, at most lanes * slots")                    \
