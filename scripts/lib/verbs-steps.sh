@@ -123,16 +123,6 @@ if [ -x "$examples/reclane_train_mf" ] && [ -s "$data" ]; then
 else
     printf 'skipped: the demo on verbs: no trainer in %s or no data set; scripts/demo.sh --short brings both\n' "$examples"
 fi
-# The figures that the devices must show, whatever their times are worth: a GET beside two writes of perftest, and how
-# many writes it takes where the last word says all.
-figures() {
-    local option words=() value wanted name status=0
-    for option in $RECLANE_TEST_ON; do
-        [ "${option%%=*}" = fabric ] || words+=(--set "$option")
-    done
-    "$prefix/bin/reclane" bench --fabric verbs --json "${words[@]}" || return 1
-}
-
 # figure NAME: a number of the bench's last line.
 figure() {
     grep -oE "\"$1\":[0-9.]+" "$logs/bench.log" | cut -d: -f2
@@ -140,33 +130,34 @@ figure() {
 
 # judge NAME '<='|'=' VALUE: one that could not be measured is told.
 judge() {
-    local name=$1 kind=$2 wanted=$3 value
+    local name=$1 kind=$2 bound=$3 value
     value=$(figure "$name")
     if [ -z "$value" ]; then
         printf 'skipped: %s: it could not be measured here\n' "$name"
-    elif awk -v v="$value" -v w="$wanted" -v k="$kind" 'BEGIN { exit !(k == "=" ? v == w : v <= w) }'; then
+    elif awk -v v="$value" -v w="$bound" -v k="$kind" 'BEGIN { exit !(k == "=" ? v == w : v <= w) }'; then
         passed=$((passed + 1))
-        printf '== %-24s %s %s %s: %s\n' "$name" "$value" "$kind" "$wanted" "in order"
+        printf '== %-24s %s %s %s: %s\n' "$name" "$value" "$kind" "$bound" "in order"
     else
         failed=$((failed + 1))
-        printf '== %-24s FAILED: %s, wanted %s %s\n' "$name" "$value" "$kind" "$wanted"
+        printf '== %-24s FAILED: %s, wanted %s %s\n' "$name" "$value" "$kind" "$bound"
     fi
 }
 
 if [ -x "$prefix/bin/reclane" ]; then
-    export -f figures
-    export prefix
-    part bench 240 bash -c figures
+    sets=() flags=("--rdma_device=$first")
+    for option in $RECLANE_TEST_ON; do
+        flags+=("--${option//-/_}")
+        [ "${option%%=*}" = fabric ] || sets+=(--set "$option")
+    done
+    part bench 240 "$prefix/bin/reclane" bench --fabric verbs --json "${sets[@]}"
     grep -E '^\{' "$logs/bench.log"
+    # What the devices must show, whatever their times are worth: a GET beside two writes of perftest, and how many writes
+    # it takes where the last word says all.
     judge ratio_verbs_get_1x64_d1_to_two_writes '<=' 1.5
     judge verbs_writes_per_get = 2
     # A request with keys behind its header is two writes, an answer of any length one.
     judge verbs_writes_per_get_8x64 = 3
     # 0: all is well; 1: warnings, as about the limits of a guest.
-    flags=("--rdma_device=$first")
-    for option in $RECLANE_TEST_ON; do
-        flags+=("--${option//-/_}")
-    done
     part doctor 120 bash -c '"$0" doctor --json -- "${@:2}" >"$1" || [ $? -eq 1 ]' \
         "$prefix/bin/reclane" "$logs/doctor.json" "${flags[@]}"
     grep -qE '"verbs_write_p50_ns": *[0-9]+' "$logs/doctor.json" ||
